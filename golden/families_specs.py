@@ -22,6 +22,12 @@ def decoder(kind, arguments, **more):
                  "vocab_size_written": False}, **more)
 
 
+def encoder(architecture, config, arguments, **more):
+    return dict({"architecture": architecture, "config": config, "dtype": "float32", "arguments": arguments,
+                 "vocab_size_written": False}, **more)
+
+
+AS_BERT = {"gguf": "conversion/bert.py makes a `bert` of it"}
 BERT = dict(vocab_size=136, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=80,
             max_position_embeddings=64, type_vocab_size=2)
 SPECS = {
@@ -83,6 +89,20 @@ SPECS = {
                       "source": {"hf": "as bert-base-uncased was released: LayerNorm.gamma and .beta, "
                                        "architectures BertForMaskedLM though the next-sentence head is there; its "
                                        "pytorch_model.bin has cls.predictions.decoder.weight too, which is tied"}},
+    "roberta": encoder("RobertaForMaskedLM", "RobertaConfig", dict(BERT, pad_token_id=1, bos_token_id=0, eos_token_id=2),
+                       gguf=False, source=AS_BERT),
+    "roberta-xlm": encoder("XLMRobertaModel", "XLMRobertaConfig",
+                           dict(BERT, type_vocab_size=1, pad_token_id=1, bos_token_id=0, eos_token_id=2), gguf=False,
+                           source=AS_BERT),
+    "distilbert": encoder("DistilBertForMaskedLM", "DistilBertConfig", dict(
+        vocab_size=136, dim=32, n_layers=2, n_heads=4, hidden_dim=80, max_position_embeddings=64), gguf=False, source=AS_BERT),
+    "mpnet": encoder("MPNetForMaskedLM", "MPNetConfig", {k: v for k, v in BERT.items() if k != "type_vocab_size"}, gguf=False,
+                     source={"gguf": "convert_hf_to_gguf.py has no class for MPNet"}),
+    "modernbert": encoder("ModernBertForMaskedLM", "ModernBertConfig", dict(
+        COMMON, hidden_size=32, num_hidden_layers=4, num_attention_heads=4, intermediate_size=80, pad_token_id=0, cls_token_id=1,
+        sep_token_id=2, local_attention=32), gguf=False, source={"gguf": "not written here: conversion/bert.py has `modern-bert`"}),
+    "nomic_bert": encoder("NomicBertForMaskedLM", "NomicBertConfig", BERT, gguf=False,
+                          source={"gguf": "not written here: conversion/bert.py has `nomic-bert`"}),
     "whisper": {"architecture": "WhisperForConditionalGeneration", "config": "WhisperConfig", "dtype": "float32",
                 "gguf": False, "source": {"gguf": "convert_hf_to_gguf.py has no class for Whisper: whisper.cpp has a "
                                                   "format of its own (ggml, models/convert-h5-to-ggml.py)"},

@@ -29,9 +29,9 @@ SCHEMA = {
 
 
 @contextlib.contextmanager
-def serving(program, model, *more):
+def serving(program, model, *more, ctx=("--ctx", "512")):
     """The address of a server on a free port, which is told to end, and has to end well."""
-    server = subprocess.Popen([program, "serve", model, "--port", "0", "--ctx", "512", *more],
+    server = subprocess.Popen([program, "serve", model, "--port", "0", *ctx, *more],
                               stderr=subprocess.PIPE, text=True)
     try:
         for line in server.stderr:
@@ -160,6 +160,66 @@ def tools(program, model):
             messages += [answer.choices[0].message, {"role": "tool", "tool_call_id": call.id, "content": "sunny"}]
             again = client.chat.completions.create(messages=messages, **ask | {"tool_choice": "auto", "max_tokens": 8})
             assert again.usage.prompt_tokens_details.cached_tokens > 0
+            called(client, ask["model"])
+
+
+def checked(response):
+    """A response, whose types are those of the client, in all of its parts."""
+    type(response).model_validate(response.model_dump(by_alias=True, warnings="error"), strict=False)
+    return response
+
+
+def responses(client, name, program, model):
+    question = "Why is the sky blue?"
+    wanted = run(program, model, question)
+    ask = {"model": name, "temperature": 0, "max_output_tokens": 24}
+    answer = checked(client.responses.create(input=question, **ask))
+    assert answer.output_text == wanted and answer.status == "incomplete", answer
+    assert answer.incomplete_details.reason == "max_output_tokens" and answer.usage.output_tokens == 24
+    with client.responses.create(input=question, stream=True, **ask) as stream:
+        events = list(stream)
+        # The client's own `get_final_response` knows `response.completed` alone.
+        final = checked(events[-1].response)
+    assert final.output_text == wanted and final.model_dump(exclude={"id", "created_at", "output", "usage"}) == answer.model_dump(
+        exclude={"id", "created_at", "output", "usage"}), (final, answer)
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    types = [event.type for event in events]
+    assert types[:4] == ["response.created", "response.in_progress", "response.output_item.added", "response.content_part.added"]
+    assert types[-4:] == ["response.output_text.done", "response.content_part.done", "response.output_item.done",
+                          "response.incomplete"], types
+    # What came back can be sent back.
+    items = [{"role": "user", "content": question}, *[item.model_dump() for item in answer.output],
+             {"role": "user", "content": [{"type": "input_text", "text": "And at night?"}]}]
+    again = client.responses.create(input=items, instructions="Be brief.", **ask)
+    assert again.output_text and again.instructions == "Be brief."
+    form = {"type": "json_schema", "name": "city", "schema": SCHEMA, "strict": True}
+    answer = checked(client.responses.create(model=name, input="Name a city.", temperature=1.5, text={"format": form}))
+    assert set(json.loads(answer.output_text)) == {"city", "big"} and answer.status == "completed"
+    for more, word in [({"previous_response_id": "resp_1"}, "previous_response_id"), ({"background": True}, "background"),
+                       ({"tools": [{"type": "web_search"}]}, "tools[0].type")]:
+        try:
+            client.responses.create(input=question, **ask | more)
+            raise AssertionError(f"that was taken: {more}")
+        except openai.BadRequestError as error:
+            assert f"`{word}`" in error.message, error
+
+
+def called(client, name):
+    """Calls of tools by the newer API, and their results."""
+    tool = {"type": "function", "name": "get_weather", "description": "The weather.", "strict": True,
+            "parameters": openai.pydantic_function_tool(Weather)["function"]["parameters"]}
+    ask = {"model": name, "tools": [tool], "tool_choice": "required", "parallel_tool_calls": False, "temperature": 0,
+           "max_output_tokens": 80}
+    answer = checked(client.responses.create(input="What is the weather in Paris?", **ask))
+    (call,) = answer.output
+    assert call.type == "function_call" and Weather.model_validate_json(call.arguments), call
+    with client.responses.stream(input="What is the weather in Paris?", **ask) as stream:
+        done = [event for event in stream if event.type == "response.function_call_arguments.done"]
+    assert [event.arguments for event in done] == [call.arguments]
+    items = [{"role": "user", "content": "What is the weather in Paris?"}, call.model_dump(exclude_none=True),
+             {"type": "function_call_output", "call_id": call.call_id, "output": "sunny"}]
+    again = client.responses.create(input=items, **ask | {"tool_choice": "auto", "max_output_tokens": 8})
+    assert again.usage.input_tokens_details.cached_tokens > 0
 
 
 def errors(client, name):
@@ -217,6 +277,7 @@ def main():
             "completions": lambda: completions(client, name),
             "schema": lambda: schema(client, name),
             "tools": lambda: tools(program, model),
+            "responses": lambda: responses(client, name, program, model),
             "errors": lambda: errors(client, name),
             "together": lambda: asyncio.run(together(address, name, program, model)),
         }

@@ -33,10 +33,9 @@ def state(model):
     return ShardedStateLoader._filter_subtensors(model.state_dict())
 
 
-def sharded(config, directory, size, rank):
-    """A rank's model from the files of the rank."""
-    from vllm.config import LoadConfig, set_current_vllm_config
-    from vllm.model_executor.model_loader.sharded_state_loader import ShardedStateLoader
+def filled(config, size, rank, load):
+    """A rank's model with memory full of garbage, after `load` of it and the configuration."""
+    from vllm.config import set_current_vllm_config
     from vllm.model_executor.model_loader.utils import initialize_model
     from vllm.utils.torch_utils import set_default_torch_dtype
 
@@ -45,10 +44,21 @@ def sharded(config, directory, size, rank):
         model = initialize_model(config)
         for tensor in state(model).values():
             tensor.view(torch.uint8).fill_(0xA5) if tensor.dim() else tensor.fill_(7)
-        config.model_config.model_weights = str(directory)
-        ShardedStateLoader(LoadConfig(load_format="sharded_state")).load_weights(model, config.model_config)
-        config.model_config.model_weights = ""
+        load(model, config.model_config)
     return model
+
+
+def sharded(config, directory, size, rank):
+    """A rank's model from the files of the rank."""
+    from vllm.config import LoadConfig
+    from vllm.model_executor.model_loader.sharded_state_loader import ShardedStateLoader
+
+    def load(model, model_config):
+        model_config.model_weights = str(directory)
+        ShardedStateLoader(LoadConfig(load_format="sharded_state")).load_weights(model, model_config)
+        model_config.model_weights = ""
+
+    return filled(config, size, rank, load)
 
 
 def bits(tensor):
@@ -70,15 +80,13 @@ def compare(title, found, wanted, result):
             result["problems"].append(f"{title}: `{name}` differs")
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--weighbridge", required=True)
-    parser.add_argument("cases", nargs="*")
-    options = parser.parse_args()
+def each(cases, keep):
+    """Each case as a checkpoint in a directory: what it is called, its description, that directory, its configuration, and the result to
+    fill. The results of all are written to the file `keep`, if no case was named."""
     files = [f for f in sorted((HERE / "vllm").glob("*-*.json")) if not re.search("-(q4_k|q8_0|mlx4)$", f.stem)]
     results = {}
     for file in files:
-        if options.cases and file.stem not in options.cases:
+        if cases and file.stem not in cases:
             continue
         told, result = json.loads(file.read_text()), {"compared": 0, "problems": []}
         with tempfile.TemporaryDirectory() as directory:
@@ -88,27 +96,36 @@ def main():
             (source / "config.json").write_text(json.dumps(told["config"]))
             config = check.engine_config(told, source)
             check.start_once()
-            for size in SIZES:
-                to = Path(directory) / f"tp{size}"
-                command = [options.weighbridge, "convert", source, to, "--to", "hf", "--layout", "vllm", "--tp", str(size)]
-                done = subprocess.run(command, capture_output=True, text=True)
-                if done.returncode:
-                    result["refused"] = done.stderr.strip().splitlines()[0]
-                    continue
-                for rank in range(size):
-                    title = f"{file.stem} tp {size} rank {rank}"
-                    try:
-                        found = sharded(config, to, size, rank)
-                    except Exception as error:
-                        result["problems"].append(f"{title}: {type(error).__name__}: {error}")
-                        continue
-                    compare(title, found, check.loaded(config, size, rank, None, check.checkpoint(told)), result)
+            yield file.stem, told, source, config, result
         results[file.stem] = result
-        print(file.stem, result["compared"], len(result["problems"]), *result["problems"][:3], result.get("refused", ""),
-              sep="  ", flush=True)
-    if not options.cases:
-        (HERE / "vllm" / "sharded.json").write_text(check.written(results) + "\n")
+        others = [said for key, said in result.items() if key not in ("compared", "problems")]
+        print(file.stem, result["compared"], len(result["problems"]), *result["problems"][:3], *others, sep="  ", flush=True)
+    if not cases:
+        (HERE / "vllm" / keep).write_text(check.written(results) + "\n")
     sys.exit(any(found["problems"] for found in results.values()))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--weighbridge", required=True)
+    parser.add_argument("cases", nargs="*")
+    options = parser.parse_args()
+    for case, told, source, config, result in each(options.cases, "sharded.json"):
+        for size in SIZES:
+            to = source.with_name(f"tp{size}")
+            command = [options.weighbridge, "convert", source, to, "--to", "hf", "--layout", "vllm", "--tp", str(size)]
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode:
+                result["refused"] = done.stderr.strip().splitlines()[0]
+                continue
+            for rank in range(size):
+                title = f"{case} tp {size} rank {rank}"
+                try:
+                    found = sharded(config, to, size, rank)
+                except Exception as error:
+                    result["problems"].append(f"{title}: {type(error).__name__}: {error}")
+                    continue
+                compare(title, found, check.loaded(config, size, rank, None, check.checkpoint(told)), result)
 
 
 if __name__ == "__main__":

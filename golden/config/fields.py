@@ -42,7 +42,8 @@ CLASSES = [
     "LlamaConfig", "MistralConfig", "Gemma3TextConfig", "Gemma3Config", "GPT2Config", "Qwen2Config", "Qwen3Config",
     "Qwen3MoeConfig", "Phi3Config", "MixtralConfig", "DeepseekV2Config", "DeepseekV3Config", "Kimi_K25Config",
     "GptOssConfig", "BertConfig", "WhisperConfig", "Starcoder2Config", "GraniteConfig", "Olmo2Config", "Gemma2Config",
-    "FalconConfig",
+    "FalconConfig", "RobertaConfig", "XLMRobertaConfig", "CamembertConfig", "DistilBertConfig", "MPNetConfig",
+    "ModernBertConfig", "NomicBertConfig",
 ]
 
 

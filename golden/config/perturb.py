@@ -136,6 +136,8 @@ def make(family, spec, versions):
     random = np.random.Generator(np.random.PCG64([seed, 1]))
     # The last ids stand for images, where there are any.
     ids = [int(i) for i in random.integers(3, vocab - (4 if "text_config" in spec["arguments"] else 1), spec.get("tokens", 24))]
+    for place, token in spec.get("put", {}).items():
+        ids[place] = token
     with tempfile.TemporaryDirectory() as directory:
         config = build(family, spec, Path(directory), seed)
     outcome, details = run(family, spec, config, {}, ids)

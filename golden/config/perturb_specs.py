@@ -33,6 +33,12 @@ def decoder(kind, arguments, **more):
     return dict({"architecture": f"{kind}ForCausalLM", "config": f"{kind}Config", "arguments": arguments}, **more)
 
 
+def encoder(architecture, config, arguments, **more):
+    return dict({"architecture": architecture, "config": config, "auto": "AutoModel", "arguments": arguments}, **more)
+
+
+BERT = dict(VOCAB, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
+            max_position_embeddings=64, layer_norm_eps=1e-3)
 FAMILIES = {
     "llama": decoder("Llama", dict(GQA, attention_bias=True, mlp_bias=True)),
     "mistral": decoder("Mistral", dict(GQA, sliding_window=None)),
@@ -62,9 +68,7 @@ FAMILIES = {
     "gpt_oss": decoder("GptOss", dict(
         GQA, num_hidden_layers=2, intermediate_size=32, sliding_window=8, num_local_experts=4, num_experts_per_tok=2,
         layer_types=["sliding_attention", "full_attention"], rope_parameters=YARN)),
-    "bert": {"architecture": "BertModel", "config": "BertConfig", "auto": "AutoModel", "arguments": dict(
-        VOCAB, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
-        max_position_embeddings=64, type_vocab_size=2, layer_norm_eps=1e-3)},
+    "bert": encoder("BertModel", "BertConfig", dict(BERT, type_vocab_size=2)),
 }
 # llama.cpp reads no bias of the output of attention.
 FAMILIES["qwen3_biased"] = dict(FAMILIES["qwen3"], arguments=dict(QWEN, num_hidden_layers=2, attention_bias=True,
@@ -102,6 +106,31 @@ FAMILIES["falcon_grouped"] = decoder("Falcon", dict(
     FALCON, num_hidden_layers=2, new_decoder_architecture=True, num_kv_heads=2, num_ln_in_parallel_attn=1, bias=True),
     only=["new_decoder_architecture", "num_kv_heads", "num_ln_in_parallel_attn", "multi_query", "parallel_attn", "bias"])
 
+# A padding token within the text takes no position.
+FAMILIES["roberta"] = encoder("RobertaModel", "RobertaConfig", dict(
+    BERT, pad_token_id=5, bos_token_id=0, eos_token_id=2, type_vocab_size=1), put={20: 5})
+FAMILIES["xlm_roberta"] = encoder("XLMRobertaModel", "XLMRobertaConfig", dict(
+    BERT, pad_token_id=5, bos_token_id=0, eos_token_id=2, type_vocab_size=3, hidden_act="relu"), put={4: 5, 19: 5},
+    only=["pad_token_id", "type_vocab_size", "hidden_act", "layer_norm_eps", "max_position_embeddings"])
+FAMILIES["distilbert"] = encoder("DistilBertModel", "DistilBertConfig", dict(
+    VOCAB, dim=32, n_layers=2, n_heads=4, hidden_dim=48, max_position_embeddings=64))
+# As long as distances are told apart, and with a token that takes no position.
+FAMILIES["mpnet"] = encoder("MPNetModel", "MPNetConfig", dict(
+    BERT, max_position_embeddings=160, pad_token_id=1, bos_token_id=0, eos_token_id=2, relative_attention_num_buckets=32),
+    tokens=140, put={137: 1})
+FAMILIES["modernbert"] = encoder("ModernBertModel", "ModernBertConfig", dict(
+    VOCAB, hidden_size=32, num_hidden_layers=4, num_attention_heads=4, intermediate_size=48, max_position_embeddings=64,
+    norm_eps=1e-3, norm_bias=True, attention_bias=True, mlp_bias=True, local_attention=8, cls_token_id=1, sep_token_id=2,
+    layer_types=["full_attention", "sliding_attention"] * 2,
+    rope_parameters={"full_attention": {"rope_type": "default", "rope_theta": 5000.0},
+                     "sliding_attention": {"rope_type": "default", "rope_theta": 500.0}}))
+# As released: without biases.
+FAMILIES["modernbert_plain"] = encoder("ModernBertModel", "ModernBertConfig", dict(
+    FAMILIES["modernbert"]["arguments"], norm_bias=False, attention_bias=False, mlp_bias=False),
+    only=["norm_bias", "attention_bias", "mlp_bias"])
+FAMILIES["nomic_bert"] = encoder("NomicBertModel", "NomicBertConfig", dict(
+    BERT, type_vocab_size=2, head_dim=8, rope_parameters={"rope_type": "default", "rope_theta": 500.0}))
+
 # Every activation of transformers that has no parameters of its own.
 ACTIVATIONS = ["gelu", "gelu_10", "gelu_fast", "gelu_new", "gelu_python", "gelu_pytorch_tanh", "gelu_python_tanh",
                "gelu_accurate", "hardswish", "laplace", "leaky_relu", "linear", "mish", "quick_gelu", "relu", "relu2",
@@ -118,7 +147,8 @@ OWN = {
     "initializer_range": [0.5], "attention_dropout": [0.5], "num_labels": [5],
     "rms_norm_eps": [1e-6, 1e-5, 1e-3, 1e-2], "layer_norm_epsilon": [1e-5, 1e-2], "layer_norm_eps": [1e-5, 1e-2],
     "norm_epsilon": [1e-5, 1e-2], "activation": ACTIVATIONS, "num_ln_in_parallel_attn": [1, 2], "num_kv_heads": [1, 2, 4],
-    "ffn_hidden_size": [64, 128],
+    "ffn_hidden_size": [64, 128], "local_attention": [4, 9, 0, 1000],
+    "relative_attention_num_buckets": [16, 31, 40],
     "partial_rotary_factor": [0.5, 0.25], "rope_theta": [10000.0, 1e6], "rope_local_base_freq": [50.0],
     "original_max_position_embeddings": [16], "mlp_only_layers": [[0], [1]],
     "max_position_embeddings": [16, 1000], "query_pre_attn_scalar": [24, 256], "head_dim": [8, 32],
@@ -247,7 +277,7 @@ def chain(family, spec, config):
         yield from rotary(family, config)
     yield from OF_FAMILY.get(family, lambda config: [])(config)
     head = "lm_head.weight"
-    if family != "bert":
+    if spec.get("auto") != "AutoModel":
         for tied in (True, False, None):
             for drop in ([], [head]):
                 yield case(tie_word_embeddings=tied, drop=drop)
@@ -265,7 +295,7 @@ def foreign(config):
         if name in config or name in SKIPPED - {"text_config", "vision_config"}:
             continue
         if name == "layer_types":
-            default = ["full_attention"] * (config.get("num_hidden_layers") or config["n_layer"])
+            default = ["full_attention"] * (next(config[k] for k in ("num_hidden_layers", "n_layer", "n_layers") if k in config))
             yield case(layer_types=default)
         for value in (unlike(name, default) or [3])[:2]:
             yield case(**{name: value})
@@ -387,6 +417,25 @@ def qwen(config):
         "sliding_attention": {"rope_type": "default", "rope_theta": 70.0}})
 
 
+def modernbert(config):
+    none = ["layer_types"]
+    yield case(remove=none)
+    for every in (1, 2, 4, 0):
+        yield case(global_attn_every_n_layers=every, remove=none)
+    yield case(global_attn_every_n_layers=2)
+    yield case(layer_types=None, global_attn_every_n_layers=2)
+    for window in (2, 7, 0, None):
+        yield case(sliding_window=window)
+    yield case(sliding_window=2, remove=["local_attention"])
+    old = ["rope_parameters"]
+    yield case(global_rope_theta=700.0, remove=old)
+    yield case(local_rope_theta=70.0, remove=old)
+    yield case(global_rope_theta=700.0, local_rope_theta=70.0, remove=old)
+    yield case(global_rope_theta=700.0, local_rope_theta=70.0)
+    yield case(global_rope_theta=700.0, rope_parameters={"sliding_attention": config["rope_parameters"]["sliding_attention"]})
+    yield case(global_rope_theta=700.0, local_rope_theta=70.0, rope_scaling={"rope_type": "linear", "factor": 2.0}, remove=old)
+
+
 def gemma3(config):
     for pattern in (1, 2, 3, 4, 6, 0):
         yield case(sliding_window_pattern=pattern, remove=["layer_types"])
@@ -506,5 +555,5 @@ def falcon(config):
     yield case(rotary=False)
 
 
-OF_FAMILY = {"qwen2": qwen, "qwen3": qwen, "qwen3moe": qwen, "gemma3": gemma3, "gpt2": gpt2, "deepseek_v2": deepseek_v2,
+OF_FAMILY = {"modernbert": modernbert, "qwen2": qwen, "qwen3": qwen, "qwen3moe": qwen, "gemma3": gemma3, "gpt2": gpt2, "deepseek_v2": deepseek_v2,
              "deepseek_v3": deepseek_v3, "gpt_oss": gpt_oss, "granite": granite, "gemma2": gemma2, "falcon": falcon}

@@ -1,8 +1,10 @@
-// What llama.cpp says, in full precision and with ids: five small commands over its public C API.
+// What llama.cpp says, in full precision and with ids: six small commands over its public C API.
 //
 //   llama_oracle logits MODEL.gguf OUT.bin ID…      logits of every position, raw f32 little-endian
 //   llama_oracle lora MODEL.gguf ADAPTER.gguf OUT.bin ID…   the same with a LoRA adapter
 //   llama_oracle states MODEL.gguf OUT.bin ID…      the last hidden states of an encoder (BERT), the same way
+//   llama_oracle vectors MODEL.gguf OUT.bin TEXT…   the vector of each text, pooled as the file says and not normalised, or its
+//       scores, the same way; the ids of each text as JSON on stdout
 //   llama_oracle greedy MODEL.gguf STEPS TOP PROMPT CACHE
 //       continues PROMPT at temperature 0; one JSON object on stdout: the ids of the prompt, for each step the
 //       TOP best as [id, logit, log-probability], and the text
@@ -45,7 +47,7 @@ static llama_model * load(const char * path) {
 }
 
 static llama_context * context(llama_model * model, uint32_t n_ctx, ggml_type kv, llama_flash_attn_type flash,
-                               bool states = false) {
+                               bool states = false, bool pooled = false) {
     llama_context_params params = llama_context_default_params();
     params.n_ctx = n_ctx;
     params.n_batch = n_ctx;
@@ -55,7 +57,7 @@ static llama_context * context(llama_model * model, uint32_t n_ctx, ggml_type kv
     params.flash_attn_type = flash;
     params.swa_full = true;
     params.embeddings = states;
-    params.pooling_type = states ? LLAMA_POOLING_TYPE_NONE : LLAMA_POOLING_TYPE_UNSPECIFIED;
+    params.pooling_type = states && !pooled ? LLAMA_POOLING_TYPE_NONE : LLAMA_POOLING_TYPE_UNSPECIFIED;
     llama_context * ctx = llama_init_from_model(model, params);
     if (!ctx) { fail("cannot make a context"); }
     return ctx;
@@ -108,6 +110,34 @@ static int logits(int argc, char ** argv, bool states, const char * lora = nullp
         const float * row = states ? llama_get_embeddings_ith(ctx, (int) i) : llama_get_logits_ith(ctx, (int) i);
         fwrite(row, sizeof(float), width, out);
     }
+    fclose(out);
+    return 0;
+}
+
+static int vectors(int argc, char ** argv) {
+    if (argc < 5) { fail("vectors MODEL OUT TEXT…"); }
+    llama_model * model = load(argv[2]);
+    const llama_vocab * vocab = llama_model_get_vocab(model);
+    llama_context * ctx = context(model, 512, GGML_TYPE_F32, LLAMA_FLASH_ATTN_TYPE_DISABLED, true, true);
+    const bool scores = llama_pooling_type(ctx) == LLAMA_POOLING_TYPE_RANK;
+    const int width = scores ? (int) llama_model_n_cls_out(model) : llama_model_n_embd(model);
+    FILE * out = fopen(argv[3], "wb");
+    if (!out) { fail("cannot write"); }
+    printf("[");
+    for (int i = 4; i < argc; i++) {
+        std::vector<llama_token> ids(strlen(argv[i]) + 8);
+        const int count = llama_tokenize(vocab, argv[i], (int) strlen(argv[i]), ids.data(), (int) ids.size(), true, true);
+        if (count <= 0) { fail("tokenize failed"); }
+        ids.resize(count);
+        printf("%s[", i > 4 ? ", " : "");
+        for (int j = 0; j < count; j++) { printf("%s%d", j ? ", " : "", ids[j]); }
+        printf("]");
+        decode(ctx, ids, 0, true);
+        const float * row = llama_get_embeddings_seq(ctx, 0);
+        if (!row) { fail("the file does not say how to pool"); }
+        fwrite(row, sizeof(float), width, out);
+    }
+    printf("]\n");
     fclose(out);
     return 0;
 }
@@ -201,7 +231,8 @@ int main(int argc, char ** argv) {
         return logits(argc - 1, others.data(), false, argv[3]);
     }
     if (argc > 1 && !strcmp(argv[1], "states")) { return logits(argc, argv, true); }
+    if (argc > 1 && !strcmp(argv[1], "vectors")) { return vectors(argc, argv); }
     if (argc > 1 && !strcmp(argv[1], "greedy")) { return greedy(argc, argv); }
     if (argc > 1 && !strcmp(argv[1], "forced")) { return forced(argc, argv); }
-    fail("logits, lora, states, greedy or forced");
+    fail("logits, lora, states, vectors, greedy or forced");
 }

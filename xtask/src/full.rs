@@ -27,7 +27,7 @@ pub(crate) struct Options {
     pub(crate) llama_cpp: Option<PathBuf>,
     /// `golden/models/llama_oracle.cpp`, built against its library.
     pub(crate) llama_oracle: Option<PathBuf>,
-    /// A Python with openai, anthropic and httpx.
+    /// A Python with openai, anthropic, ollama, httpx and schemathesis.
     pub(crate) serve_python: Option<PathBuf>,
     /// A folder whose `node_modules` has playwright-core and axe-core.
     pub(crate) page_modules: Option<PathBuf>,
@@ -99,7 +99,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
 type Step = (&'static str, fn(&Options) -> Result<Outcome>);
 
-fn steps() -> [Step; 9] {
+fn steps() -> [Step; 10] {
     [
         ("fuzz targets", fuzz),
         ("conversions, compressions and cache builds, killed and continued", kills),
@@ -109,6 +109,7 @@ fn steps() -> [Step; 9] {
         ("clients of `serve`, faults of theirs, and many of them", serve),
         ("the pages of `serve`, in Chromium", page),
         ("buckets of three clouds, and the hub with its own package", remote),
+        ("the Python package, with torch and transformers", wheel),
         ("each configuration, by llama.cpp and transformers", judge),
     ]
 }
@@ -133,7 +134,16 @@ fn models(_: &Options) -> Result<Outcome> {
 
 fn packages(_: &Options) -> Result<Outcome> {
     let mut command = workspace::cargo();
-    let others = ["--exclude", "xtask", "--exclude", "weighbridge-testkit"];
+    let others = [
+        "--exclude",
+        "xtask",
+        "--exclude",
+        "weighbridge-testkit",
+        "--exclude",
+        "weighbridge-python",
+        "--exclude",
+        "weighbridge-c",
+    ];
     command.args(["package", "--workspace", "--locked"]).args(others);
     workspace::step(&mut command)?;
     Ok(Outcome::Passed("each builds from its package alone".to_owned()))
@@ -182,12 +192,23 @@ fn serve(options: &Options) -> Result<Outcome> {
     };
     let program = workspace::build_weighbridge(Build::Release)?;
     let model = testkit::model("smollm2");
-    for script in ["openai", "anthropic", "faults", "load"] {
+    let (embedder, reranker) = (testkit::model("minilm"), testkit::golden("embed/rerank/bert"));
+    let seconds = PathBuf::from("60");
+    for (script, with) in [
+        ("openai", vec![&model]),
+        ("anthropic", vec![&model]),
+        ("ollama", vec![&model, &embedder]),
+        ("vectors", vec![&embedder, &reranker]),
+        ("schemathesis", vec![&seconds, &model, &embedder, &reranker]),
+        ("faults", vec![&model]),
+        ("load", vec![&model]),
+    ] {
         let mut command = Command::new(python);
-        command.arg(format!("golden/serve_{script}.py")).args([&program, &model]);
+        command.arg(format!("golden/serve_{script}.py")).arg(&program).args(with);
         workspace::step(command.current_dir(workspace::root()))?;
     }
-    let what = "the clients of OpenAI and Anthropic, 10,000 malformed requests and other faults, 64 streams for five minutes";
+    let what = "the clients of OpenAI, Anthropic and Ollama, what /openapi.json says, 10,000 malformed requests and other faults, 64 \
+                streams for five minutes";
     Ok(Outcome::Passed(what.to_owned()))
 }
 
@@ -221,6 +242,16 @@ fn remote(options: &Options) -> Result<Outcome> {
     Ok(Outcome::Passed(
         "moto behind delays and resets, an emulator of Google, azurite, huggingface_hub".to_owned(),
     ))
+}
+
+fn wheel(options: &Options) -> Result<Outcome> {
+    let Some(python) = &options.python else {
+        return Ok(Outcome::NotRun(
+            "the tests of torch and transformers need `--python`, with pytest".to_owned(),
+        ));
+    };
+    crate::wheel::run(Some(python))?;
+    Ok(Outcome::Passed("every test of the wheel".to_owned()))
 }
 
 fn judge(options: &Options) -> Result<Outcome> {

@@ -11,6 +11,7 @@ mod full;
 mod platforms;
 mod test;
 mod tidy;
+mod wheel;
 mod workspace;
 
 use std::path::{Path, PathBuf};
@@ -49,6 +50,10 @@ pub(crate) const TASKS: &[(&str, &str)] = &[
         "dist",
         "[--install PREFIX] make one archive of the program, its manual pages and completions, and install from it",
     ),
+    (
+        "wheel",
+        "[--python PROGRAM] build the Python package, and run its tests; with a Python that has torch and transformers, those too",
+    ),
     ("help", "this text"),
 ];
 
@@ -77,6 +82,7 @@ fn run() -> Result<()> {
         "full" => full_task(arguments),
         "platforms" => platforms_task(arguments),
         "dist" => dist_task(arguments),
+        "wheel" => wheel_task(arguments),
         "help" => {
             help();
             Ok(())
@@ -110,6 +116,17 @@ fn dist_task(mut arguments: lexopt::Parser) -> Result<()> {
         }
     }
     dist::run(prefix.as_deref())
+}
+
+fn wheel_task(mut arguments: lexopt::Parser) -> Result<()> {
+    let mut python = None;
+    while let Some(argument) = arguments.next()? {
+        match argument {
+            Long("python") => python = Some(PathBuf::from(arguments.value()?)),
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    wheel::run(python.as_deref())
 }
 
 fn models_task(mut arguments: lexopt::Parser) -> Result<()> {

@@ -10,8 +10,10 @@ use tensor::{FileId, TensorEntry};
 use crate::contents::{Contents, File, Ignored};
 use crate::error::{Error, Quoted};
 use crate::fault::Fault;
+use crate::format::ctranslate2::Ctranslate2Metadata;
 use crate::format::gguf::GgufMetadata;
 use crate::format::hf::HfMetadata;
+use crate::format::openai::OpenaiMetadata;
 use crate::index::NameIndex;
 
 /// A checkpoint whose headers have been read and found sound.
@@ -194,7 +196,7 @@ pub struct FormatName(&'static str);
 impl FormatName {
     /// `gguf`; `hf` for safetensors or PyTorch files with a `config.json`; `safetensors` and `pytorch` for files
     /// without one; `npz`; `npy` for an array or a directory of them; `squish`;
-    /// `ctranslate2`.
+    /// `ctranslate2`; `ggml` for whisper.cpp's files.
     pub const fn name(self) -> &'static str {
         self.0
     }
@@ -218,6 +220,10 @@ pub enum Metadata {
     Gguf(GgufMetadata),
     /// The JSON files beside the weights, as Hugging Face lays them out.
     Hf(HfMetadata),
+    /// The attributes of a CTranslate2 model, and the files beside it.
+    Ctranslate2(Ctranslate2Metadata),
+    /// The sizes of a model of OpenAI.
+    Openai(OpenaiMetadata),
     /// No metadata: there are tensors alone.
     None,
 }
@@ -227,7 +233,7 @@ impl Metadata {
     pub fn gguf(&self) -> Option<&GgufMetadata> {
         match self {
             Metadata::Gguf(metadata) => Some(metadata),
-            Metadata::Hf(_) | Metadata::None => None,
+            _ => None,
         }
     }
 
@@ -235,7 +241,7 @@ impl Metadata {
     pub fn hf(&self) -> Option<&HfMetadata> {
         match self {
             Metadata::Hf(metadata) => Some(metadata),
-            Metadata::Gguf(_) | Metadata::None => None,
+            _ => None,
         }
     }
 }

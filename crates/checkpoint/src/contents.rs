@@ -130,6 +130,14 @@ impl File {
         }
     }
 
+    /// Reads the bytes from `at` on into `out`.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if they cannot be read.
+    pub fn read_at(&self, at: u64, out: &mut [u8]) -> Result<(), Error> {
+        self.source.read_at(at, out).map_err(|e| Error::io(&self.location, "read", e))
+    }
+
     /// Its name within the checkpoint's directory: the last component of its location, or more where it is in a directory
     /// of that.
     pub(crate) fn name(&self) -> String {

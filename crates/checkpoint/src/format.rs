@@ -2,13 +2,16 @@
 
 mod archive;
 mod companions;
-mod ctranslate2;
+pub(crate) mod ctranslate2;
 pub(crate) mod foreign;
+pub(crate) mod ggml;
 pub(crate) mod gguf;
 pub(crate) mod hf;
+mod listing;
 pub(crate) mod npy;
 pub(crate) mod npz;
 pub(crate) mod onnx;
+pub(crate) mod openai;
 pub(crate) mod pytorch;
 pub(crate) mod safetensors;
 pub(crate) mod squish;
@@ -38,6 +41,7 @@ static FORMATS: &[&dyn Format] = &[
     &ctranslate2::Ctranslate2,
     &hf::Hf,
     &gguf::Gguf,
+    &ggml::Ggml,
     &safetensors::Safetensors,
     &npz::Npz,
     &npy::Npy,

@@ -23,8 +23,10 @@ use tensor::{Dtype, Scheme, Shape};
 
 use crate::error::{Error, Problem, Problems, Subject};
 use crate::fault::Fault;
+use crate::format::ctranslate2::{self, Ctranslate2Files};
 use crate::format::hf::HfFiles;
-use crate::format::{gguf, hf, npy, npz, onnx, safetensors, squish};
+use crate::format::openai::OpenaiMetadata;
+use crate::format::{ggml, gguf, hf, npy, npz, onnx, safetensors, squish};
 pub(crate) use frame::Frame;
 pub use held::{Held, Removal};
 use place::DestinationKind;
@@ -75,6 +77,8 @@ pub(crate) struct OutFile {
     pub(crate) name: String,
     /// Its start; of a small file all of it.
     pub(crate) head: Vec<u8>,
+    /// Other bytes that are known before the tensors: offset and bytes.
+    pub(crate) between: Vec<(u64, Vec<u8>)>,
     /// Its length. Bytes that are neither of the head nor of a tensor are zero.
     pub(crate) len: u64,
     /// The other parts of the file, which depend on the tensors' bytes.
@@ -106,6 +110,8 @@ pub(crate) struct DraftFile {
 pub(crate) struct Flat {
     /// The start of the file.
     pub(crate) head: Vec<u8>,
+    /// Other bytes that are known before the tensors: offset and bytes.
+    pub(crate) between: Vec<(u64, Vec<u8>)>,
     /// Where each plane of each tensor goes.
     pub(crate) offsets: Vec<Vec<u64>>,
     /// Length of the file.
@@ -116,7 +122,7 @@ impl OutFile {
     /// A file whose content is known.
     pub(crate) fn whole(name: impl Into<String>, content: Vec<u8>) -> OutFile {
         let len = content.len() as u64;
-        OutFile { name: name.into(), head: content, len, frame: None, zstd: false }
+        OutFile { name: name.into(), head: content, between: vec![], len, frame: None, zstd: false }
     }
 }
 
@@ -171,7 +177,7 @@ impl Draft {
             scheme: Scheme::plain(Dtype::U8),
         });
         let offsets = starts().map(|start| vec![start]).collect();
-        Draft::one(tensors.collect(), Flat { head: vec![], offsets, len }, None)
+        Draft::one(tensors.collect(), Flat { head: vec![], between: vec![], offsets, len }, None)
     }
 
     /// A GGUF file of version 3 with the given metadata, in that order. Tensors are aligned as its
@@ -286,6 +292,28 @@ impl Draft {
         self
     }
 
+    /// A directory of CTranslate2: `model.bin` with `tensors`, and the files beside it.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] with every tensor that the format cannot hold.
+    pub fn ctranslate2(tensors: Vec<Outgoing>, files: Ctranslate2Files) -> Result<Draft, Error> {
+        let flat = ctranslate2::form(&tensors, &files)?;
+        let all = (0..tensors.len()).collect();
+        let model = DraftFile { name: ctranslate2::MODEL.to_owned(), tensors: all, flat };
+        let mut draft = Draft::several(tensors, DestinationKind::Folder, vec![model]);
+        draft.files.extend(files.members.into_iter().map(|(name, content)| OutFile::whole(name, content)));
+        Ok(draft)
+    }
+
+    /// A file of whisper.cpp, `ggml-….bin`, that says what `said` says. Its type is that of its matrices, which is one.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] with every tensor that whisper.cpp does not read so.
+    pub fn ggml(tensors: Vec<Outgoing>, said: &OpenaiMetadata) -> Result<Draft, Error> {
+        let flat = ggml::form(&tensors, said)?;
+        Ok(Draft::one(tensors, flat, None))
+    }
+
     /// An ONNX model of `tensors` as initializers, without nodes, and beside it a file with their data: `NAME.onnx` and
     /// `NAME.onnx.data`. Plain dtypes only. Keys of `metadata_props` must be distinct.
     ///
@@ -294,7 +322,7 @@ impl Draft {
     pub fn onnx(tensors: Vec<Outgoing>, metadata_props: Vec<(String, String)>) -> Result<Draft, Error> {
         let data = onnx::data(&tensors)?;
         let all = (0..tensors.len()).collect();
-        let model = Flat { head: vec![], offsets: vec![], len: 0 };
+        let model = Flat { head: vec![], between: vec![], offsets: vec![], len: 0 };
         let files = vec![
             DraftFile { name: String::new(), tensors: vec![], flat: model },
             DraftFile { name: onnx::DATA.to_owned(), tensors: all, flat: data },
@@ -333,13 +361,13 @@ impl Draft {
         let mut spots = vec![vec![]; tensors.len()];
         let mut files = Vec::with_capacity(parts.len());
         for (file, DraftFile { name, tensors, flat }) in parts.into_iter().enumerate() {
-            let Flat { head, offsets, len } = flat;
+            let Flat { head, between, offsets, len } = flat;
             for (tensor, at) in tensors.into_iter().zip(offsets) {
                 if let Some(spots) = spots.get_mut(tensor) {
                     spots.extend(at.into_iter().map(|at| Spot { file, at }));
                 }
             }
-            files.push(OutFile { name, head, len, frame: None, zstd: false });
+            files.push(OutFile { name, head, between, len, frame: None, zstd: false });
         }
         Draft { tensors, kind, files, spots, metadata_props: None }
     }

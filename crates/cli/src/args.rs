@@ -16,6 +16,7 @@ mod lora;
 mod number;
 mod open;
 mod page;
+mod rerank;
 mod run;
 mod sampling;
 #[cfg(feature = "serve")]
@@ -24,12 +25,15 @@ mod size;
 #[cfg(feature = "grammar")]
 mod structure;
 mod tips;
+#[cfg(feature = "speech")]
+mod transcribe;
 
 use std::path::{Path, PathBuf};
 
+use clap::builder::PossibleValue;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use weighbridge::engine::KvKind;
-use weighbridge::model::{DialectName, ExpertPlacement};
+use weighbridge::model::ExpertPlacement;
 use weighbridge::planner::Adapter;
 use weighbridge::tensor::Pattern;
 use weighbridge::{LayoutKind, Mesh, RuntimeOptions};
@@ -50,11 +54,14 @@ pub(crate) use lora::LoraArgs;
 use number::whole;
 pub(crate) use open::{AlsoArgs, IoArg, OpenArgs, is_elsewhere, looking, open_options, written};
 pub(crate) use page::{HtmlArgs, HtmlFileArgs, SvgArgs};
+pub(crate) use rerank::RerankArgs;
 pub(crate) use run::RunArgs;
 #[cfg(feature = "serve")]
 pub(crate) use serve::{AccessArgs, ServeArgs};
 use size::size;
 pub(crate) use tips::advised;
+#[cfg(feature = "speech")]
+pub(crate) use transcribe::{FormArg, TranscribeArgs};
 
 use crate::failure::Failure;
 
@@ -93,6 +100,11 @@ pub(crate) enum Command {
     Serve(Box<ServeArgs>),
     /// Make vectors of texts, as sentence-transformers does
     Embed(Box<EmbedArgs>),
+    /// Order texts by how well they answer a query, by a model that reads both
+    Rerank(Box<RerankArgs>),
+    /// Transcribe speech, with times, by a Whisper model
+    #[cfg(feature = "speech")]
+    Transcribe(Box<TranscribeArgs>),
     /// Measure prefill and decode speed
     Bench(BenchArgs),
     /// Measure how well a model predicts a text and answers questions, and what a conversion cost
@@ -147,6 +159,9 @@ impl Command {
             Command::Load(args) => args.json,
             Command::Run(args) => args.json,
             Command::Embed(args) => args.json,
+            Command::Rerank(args) => args.json,
+            #[cfg(feature = "speech")]
+            Command::Transcribe(args) => args.json,
             Command::Bench(args) => args.json,
             Command::Eval(args) => args.json,
             Command::Calibrate(args) => args.json,
@@ -361,19 +376,9 @@ pub(crate) enum LayoutArg {
 impl LayoutArg {
     /// The layout, with as many interleaved rows as this machine's kernels take.
     pub(crate) fn kind(self) -> Result<LayoutKind, String> {
-        Ok(match self {
-            LayoutArg::Source => LayoutKind::Source,
-            LayoutArg::Canonical => LayoutKind::Canonical,
-            LayoutArg::InPlace => LayoutKind::InPlace,
-            LayoutArg::Gguf => LayoutKind::Named(DialectName::Gguf),
-            LayoutArg::Hf => LayoutKind::Named(DialectName::Hf),
-            LayoutArg::Mlx => LayoutKind::Mlx,
-            LayoutArg::Vllm => weighbridge::vllm::LAYOUT,
-            LayoutArg::Modules => LayoutKind::Modules,
-            LayoutArg::Packed => {
-                weighbridge::planner::packed_layout().map_err(|e| e.diagnostics().to_string())?
-            }
-        })
+        let value = self.to_possible_value();
+        let name = value.as_ref().map_or("", PossibleValue::get_name);
+        weighbridge::layout(name).map_err(|e| e.diagnostics().to_string())
     }
 }
 
@@ -436,6 +441,12 @@ impl ModelArgs {
     pub(crate) fn path(&self) -> &Path {
         // One of the two is required.
         self.path.as_deref().or(self.model.as_deref()).unwrap_or(Path::new(""))
+    }
+
+    /// Whether the command line says how keys and values are kept.
+    #[cfg(feature = "serve")]
+    pub(crate) fn has_kv(&self) -> bool {
+        self.kv.is_some()
     }
 
     /// The options of the library, with copies used as `usual` unless the command line says how.

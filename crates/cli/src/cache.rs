@@ -4,6 +4,9 @@ use std::env;
 use std::path::PathBuf;
 
 use weighbridge::store::Cache;
+use weighbridge::tensor::Bytes;
+
+use crate::progress::note;
 
 /// The variable that names the user's directory.
 const HOME: &str = if cfg!(windows) { "USERPROFILE" } else { "HOME" };
@@ -27,4 +30,10 @@ pub(crate) fn must() -> Result<Cache, String> {
     copies().ok_or_else(|| {
         format!("there is no cache directory: neither XDG_CACHE_HOME nor {HOME} is set\n{hint}")
     })
+}
+
+/// Says that a copy of `bytes` is kept, where this is the first start that keeps it.
+pub(crate) fn say_first(bytes: Option<u64>) {
+    let Some(bytes) = bytes.map(Bytes) else { return };
+    note(&format!("keeping a copy of {bytes} for the next start, in the background (`--cache off`: none)"));
 }

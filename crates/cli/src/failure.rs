@@ -228,6 +228,7 @@ fn in_words_of_the_command(error: &weighbridge::Error) -> Said {
             said.hint("`--verify` shows what has changed; `--force` replaces it")
         }
         weighbridge::Error::Encoder { .. } => said.option(" (`weighbridge embed`)"),
+        weighbridge::Error::Hears { .. } => said.option(" (`weighbridge transcribe`)"),
         weighbridge::Error::NotRun { .. } => said.hint(
             "to run it elsewhere, convert it with `weighbridge convert`, for example to GGUF for llama.cpp",
         ),

@@ -58,6 +58,9 @@ fn main() -> ExitCode {
         #[cfg(feature = "serve")]
         Command::Serve(args) => commands::serve::run(args),
         Command::Embed(args) => commands::embed::run(args),
+        Command::Rerank(args) => commands::rerank::run(args),
+        #[cfg(feature = "speech")]
+        Command::Transcribe(args) => commands::transcribe::run(args),
         Command::Bench(args) => commands::bench::run(args),
         Command::Eval(args) => commands::eval::run(args),
         Command::Report(args) => commands::report::run(args),

@@ -1,6 +1,8 @@
 //! Translates a checkpoint's metadata into another ecosystem's: numbers of the model, tokenizer, chat template,
 //! sampling defaults. Metadata that cannot be translated is listed.
 
+mod pooling;
+mod speech;
 mod to_gguf;
 mod to_hf;
 mod to_onnx;
@@ -8,16 +10,17 @@ mod to_onnx;
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use checkpoint::{Checkpoint, HfFiles, Metadata, Outgoing, ValueBuf};
+use checkpoint::{Checkpoint, Ctranslate2Files, HfFiles, Metadata, OpenaiMetadata, Outgoing, ValueBuf};
 use load::Pool;
 use model::{Description, DialectName, KeyVerdict, Loss, Model, RopeScaling, Verdict};
 use plan::PlannedParam;
 use tensor::{Dtype, Expr, Scheme, Shape, Target};
 
-use planner::Request;
 use planner::encoding::floats_in;
+use planner::{LayoutKind, PlanBuilder, Request};
 
-use crate::{Error, rope};
+use crate::conversion::allowed;
+use crate::{Error, OutputFormat, rope};
 
 use to_gguf::to_gguf;
 use to_hf::to_hf;
@@ -70,6 +73,10 @@ pub(crate) enum Beside {
     Nothing,
     /// GGUF metadata.
     Gguf(Vec<(String, ValueBuf)>),
+    /// The files of a directory of CTranslate2.
+    Ctranslate2(Box<Ctranslate2Files>),
+    /// The metadata of a file of whisper.cpp.
+    Ggml(Box<OpenaiMetadata>),
     /// The files of a directory.
     Hf(Box<HfFiles>),
 }
@@ -109,6 +116,9 @@ impl Carried {
             }
             None => true,
         });
+        for param in params.iter().filter(|p| own(&p.name)) {
+            left.extend(model.cut(home, &param.name).map(|why| Left::new("tensors", &param.name, why)));
+        }
         let carried = match (home, metadata) {
             (DialectName::Gguf, Metadata::Hf(hf)) => {
                 no_name(home, &nameless)?;
@@ -119,7 +129,13 @@ impl Carried {
             (DialectName::Hf, Metadata::Gguf(gguf)) => {
                 let said = scaling_of(model, request, &mut nameless)?;
                 no_name(home, &nameless)?;
-                to_hf(gguf, metadata, &scaled(model, said)?, &own)?
+                let made = zeros(model, &own);
+                Carried { made, ..to_hf(gguf, metadata, &scaled(model, said)?, &own)? }
+            }
+            (_, Metadata::Ctranslate2(_) | Metadata::Openai(_))
+            | (DialectName::Ctranslate2 | DialectName::Openai, _) => {
+                no_name(home, &nameless)?;
+                speech::carried(metadata, model, home, &own)?
             }
             _ => {
                 no_name(home, &nameless)?;
@@ -127,6 +143,31 @@ impl Carried {
             }
         };
         Ok(Carried { left: [left, carried.left].concat(), ..carried })
+    }
+}
+
+/// Says the model of `checkpoint` in the files that an HF directory has beside its weights (config.json, the tokenizer's, the chat
+/// template), and lists what none of them says. The weights' names there are those of [`LayoutKind::Named`]. Of an HF directory, its own
+/// files.
+///
+/// # Errors
+/// If no family claims the checkpoint, or it does not match its model; if config.json cannot say all of the model, but for keys that
+/// `allow_loss` names.
+pub fn in_hf(checkpoint: &Checkpoint, allow_loss: &[String]) -> Result<(HfFiles, Vec<Left>), Error> {
+    if let Metadata::Hf(hf) = checkpoint.metadata() {
+        return Ok((hf.files()?, vec![]));
+    }
+    let model = planner::describe(checkpoint)?;
+    let layout = LayoutKind::Named(DialectName::Hf);
+    let request = PlanBuilder::new(checkpoint).model(&model).layout(layout).request()?;
+    let carried = Carried::of(checkpoint, &model, &request, request.nameless.clone(), DialectName::Hf)?;
+    allowed(&carried.lost, allow_loss, OutputFormat::Hf)?;
+    match carried.beside {
+        Beside::Hf(files) => Ok((*files, carried.left)),
+        Beside::Gguf(_) | Beside::Ctranslate2(_) | Beside::Ggml(_) | Beside::Nothing => {
+            let what = format!("`{}` does not say what model it holds", checkpoint.location());
+            Err(Error::Convert { what: what.into() })
+        }
     }
 }
 
@@ -216,6 +257,22 @@ fn scaled(model: &Model, scaling: RopeScaling) -> Result<Model, Error> {
     model.with_config(config).map_err(|e| Error::Convert { what: e.diagnostics() })
 }
 
+/// Vectors of types for a model whose file has none: llama.cpp takes them for zeros, and transformers for anything.
+fn zeros(model: &Model, own: &dyn Fn(&str) -> bool) -> Vec<Made> {
+    let types = model.params().find(|spec| spec.name == "token_type_embedding.weight" && !own(&spec.name));
+    let made = types.and_then(|spec| {
+        let shape = spec.shape();
+        let count = usize::try_from(shape.elements()?).ok()?;
+        let outgoing = Outgoing {
+            name: model.entry(DialectName::Hf, &spec.name)?,
+            shape,
+            scheme: Scheme::plain(Dtype::F32),
+        };
+        Some(Made { outgoing, content: Content::Bytes(vec![0; 4 * count]) })
+    });
+    made.into_iter().collect()
+}
+
 fn floats(name: &str, values: &[f32]) -> Made {
     let shape = Shape::from([values.len() as u64]);
     let outgoing = Outgoing { name: name.to_owned(), shape, scheme: Scheme::plain(Dtype::F32) };
@@ -287,6 +344,9 @@ fn in_a_line(error: &engine::text::Error) -> String {
 fn narrow(x: f64) -> f32 {
     x as f32
 }
+
+/// The names of scores in GGUF, below the architecture.
+const LABELS: &str = ".classifier.output_labels";
 
 /// Defaults of sampling: in generation_config.json, and in GGUF.
 ///

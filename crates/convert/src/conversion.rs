@@ -4,36 +4,39 @@
 //! fit its tensor, and the format must hold all of it. Then it runs parameter by parameter, so that memory is bounded
 //! by the largest one.
 
+mod choice;
 mod guides;
 mod verify;
 
-use std::collections::HashMap;
 use std::fmt;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use checkpoint::{Checkpoint, Draft, Flavour, Held, HfFiles, Metadata, Outgoing, WriteOptions};
+use checkpoint::{
+    Checkpoint, Ctranslate2Files, Draft, Flavour, Held, HfFiles, Metadata, OpenaiMetadata, Outgoing,
+    WriteOptions,
+};
 use load::{Plan, Pool, Slot};
 use model::{DialectName, Loss, Mesh};
-use plan::{Codecs as _, PlannedParam, ResolvedParam};
-use planner::encoding::{Choice, Holder};
-use planner::{Encoding, LayoutKind, PlanBuilder, Ranks, Request, describe};
-use tensor::{Dtype, Scheme, SharedStage, Step, Target};
+use plan::{Codecs as _, PlannedParam};
+use planner::{LayoutKind, PlanBuilder, Request, describe};
+use tensor::{Scheme, SharedStage, Step, Target};
 
 use vllm::Rejoined;
 
 use crate::agreement::Agreement;
 use crate::carry::{self, Beside, Carried, Made};
-use crate::format::{of_squish, own_layout};
+use crate::format::own_layout;
 use crate::names::Names;
 use crate::report::{ConvertReport, Converted};
 use crate::{ConvertOptions, Error, Left, OutputFormat, Scaling, gguf, requantize, resume};
+use choice::{choose, decode};
 use guides::Guides;
 
 /// Checks that everything that is lost was allowed, and that something is lost under every key that was.
-fn allowed(lost: &[Loss], keys: &[String], format: OutputFormat) -> Result<(), Error> {
+pub(crate) fn allowed(lost: &[Loss], keys: &[String], format: OutputFormat) -> Result<(), Error> {
     let unknown: Vec<String> =
         keys.iter().filter(|key| lost.iter().all(|loss| loss.key != **key)).cloned().collect();
     let losses: Vec<Loss> = lost.iter().filter(|loss| !keys.contains(&loss.key)).cloned().collect();
@@ -252,6 +255,18 @@ impl<'a> Conversion<'a> {
                 } else {
                     Draft::directory(tensors, files, flavour, options.max_shard)?
                 }
+            }
+            (OutputFormat::Ctranslate2, _) => {
+                let files = if let Beside::Ctranslate2(files) = beside {
+                    *files
+                } else {
+                    Ctranslate2Files::default()
+                };
+                Draft::ctranslate2(tensors, files)?
+            }
+            (OutputFormat::Ggml, _) => {
+                let said = if let Beside::Ggml(said) = beside { *said } else { OpenaiMetadata::default() };
+                Draft::ggml(tensors, &said)?
             }
             (OutputFormat::Npz, _) => Draft::npz(tensors)?,
             (OutputFormat::NpyDir, metadata) => {
@@ -542,75 +557,4 @@ fn nameless(first: &Request, others: &[Request]) -> Vec<String> {
 fn in_stages(counts: &[usize], mesh: &Mesh) -> Vec<Vec<usize>> {
     let ranks = usize::try_from(mesh.tp).unwrap_or(usize::MAX).max(1);
     counts.chunks(ranks).map(<[usize]>::to_vec).collect()
-}
-
-/// Decodes targets from another ecosystem that cannot be written as stored, or whose parts have different schemes. What the format
-/// has the same codes for gets these.
-fn decode(request: &mut Request, format: OutputFormat, layout: LayoutKind) {
-    let decodes = matches!(layout, LayoutKind::Named(_) | LayoutKind::Mlx | LayoutKind::Of(_));
-    let by_name: HashMap<&str, &ResolvedParam> =
-        request.resolved.params.iter().map(|p| (p.name.as_str(), p)).collect();
-    for target in request.targets.iter_mut().filter(|t| t.scheme.is_none()) {
-        let mut parts: Vec<&ResolvedParam> = vec![];
-        target.expr.for_each_source(&mut |name| parts.extend(by_name.get(name)));
-        let alike = parts.windows(2).all(|p| p[0].scheme == p[1].scheme);
-        if alike && parts.iter().all(|p| format.holds(&p.scheme, &p.shape)) {
-            continue;
-        }
-        // Squish's names may be those of the format, its encodings are no other's.
-        let foreign = || format.layout().is_some() && parts.iter().any(|p| of_squish(&p.scheme));
-        target.scheme = match &parts[..] {
-            [first, ..] if alike && let Some(like) = format.like(&first.scheme, &first.shape) => Some(like),
-            _ if decodes || foreign() => Some(Scheme::plain(Dtype::F32)),
-            _ => None,
-        };
-    }
-}
-
-/// The same floats in the byte order that is written, if `scheme` has them in the other: every value is kept.
-fn little(scheme: &Scheme) -> Option<Arc<Scheme>> {
-    let name = scheme.name.strip_suffix(".be")?;
-    let kept = [Dtype::F32, Dtype::F16, Dtype::BF16].into_iter().map(Scheme::plain);
-    kept.into_iter().find(|plain| *plain.name == *name)
-}
-
-/// Returns the choice for each parameter: rules first, then the preset, else the layout's own scheme.
-fn choose(
-    ranks: &Ranks,
-    format: OutputFormat,
-    layout: LayoutKind,
-    requests: &[Request],
-    plans: &[Plan],
-    names: &Names,
-    options: &ConvertOptions<'_>,
-) -> Result<Vec<Choice>, Error> {
-    let is_guided = options.imatrix.is_some();
-    let encoding = Encoding { rules: options.rules.clone(), preset: options.preset, is_guided };
-    let holder = Holder { name: format.name(), holds: &|scheme, shape| format.takes(scheme, shape) };
-    let chosen = ranks.choices(&encoding, requests, plans, holder, |params, misfits| {
-        if let Some(imatrix) = options.imatrix {
-            imatrix.check(params, names, misfits);
-        }
-    })?;
-    let kept = |why: &str| Choice { scheme: None, rule: why.to_owned() };
-    let params = plans.iter().flat_map(Plan::params);
-    let choices = params.zip(chosen).map(|(param, chosen)| {
-        let PlannedParam { shape, scheme, moved, staged, .. } = param;
-        match chosen {
-            Some(choice) => choice,
-            None if quant::recasts(moved, scheme).is_some() => kept("the same codes"),
-            None if (scheme != moved || !staged.is_empty())
-                && let Some(stored) = param.stored().find(|s| !format.holds(s, shape)) =>
-            {
-                kept(&format!("decoded: {} has no {stored}", format.name()))
-            }
-            None if !staged.is_empty() => kept("decoded: its parts have different encodings"),
-            None if let Some(plain) = little(scheme) => {
-                Choice { scheme: Some(plain), rule: "byte order".to_owned() }
-            }
-            None if scheme != moved => kept(layout.name()),
-            None => kept("as stored"),
-        }
-    });
-    Ok(choices.collect())
 }

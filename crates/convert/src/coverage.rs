@@ -44,6 +44,14 @@ pub fn coverage(checkpoint: &Checkpoint, model: &Model) -> Result<Vec<Covered>, 
             let others = own.filter(|key| !key.key.starts_with("general.sampling."));
             others.chain(sampling).map(covered(file)).collect()
         }
+        Metadata::Openai(_) => own.map(covered("dims")).collect(),
+        Metadata::Ctranslate2(ct2) => own
+            .map(|key| {
+                let first = key.key.split('.').next().unwrap_or_default();
+                let beside = ct2.config().is_some_and(|config| config.get(first).is_some());
+                covered(if beside { file } else { "model.bin" })(key)
+            })
+            .collect(),
         _ => own.map(covered(file)).chain(sampling.into_iter().map(covered(sampling::FILE))).collect(),
     })
 }
@@ -66,7 +74,9 @@ static TOKENIZER: &[(&str, Option<&str>)] = &[
     ("add_eos_token", None),
     ("add_space_prefix", None),
     ("token_type_count", Some("of BERT, where it is a size")),
-    ("seperator_token_id", Some("for encoder models only")),
+    ("seperator_token_id", None),
+    ("normalizer.lowercase", None),
+    ("normalizer.strip_accents", None),
     ("cls_token_id", Some("for encoder models only")),
     ("mask_token_id", Some("for encoder models only")),
     ("add_sep_token", Some("for encoder models only")),

@@ -93,13 +93,6 @@ pub enum Error {
     Load(#[from] load::Error),
 }
 
-/// A file of a rank that vLLM would not load is not converted.
-impl From<vllm::rank_files::Refused> for Error {
-    fn from(refused: vllm::rank_files::Refused) -> Error {
-        Error::Convert { what: refused.what }
-    }
-}
-
 /// As people read it, hints included: this is what a `main` that ends with one prints.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use checkpoint::{Checkpoint, Flavour, Metadata};
-use model::DialectName;
+use model::{DialectName, Model};
 use planner::encoding::fits;
 use planner::{LayoutKind, describe};
 use tensor::{Diagnostic, Scheme, Shape};
@@ -26,6 +26,10 @@ pub enum OutputFormat {
     Mlx,
     /// numpy arrays, a file each, in a directory: plain dtypes.
     NpyDir,
+    /// A directory as CTranslate2 and faster-whisper read it: Whisper.
+    Ctranslate2,
+    /// A file of whisper.cpp, `ggml-….bin`: Whisper.
+    Ggml,
 }
 
 impl OutputFormat {
@@ -39,17 +43,26 @@ impl OutputFormat {
             OutputFormat::Hf => "hf",
             OutputFormat::Mlx => "mlx",
             OutputFormat::NpyDir => "npy-dir",
+            OutputFormat::Ctranslate2 => "ctranslate2",
+            OutputFormat::Ggml => "ggml",
         }
     }
 
     /// Whether it is a directory of files.
     pub fn is_directory(self) -> bool {
-        matches!(self, OutputFormat::Hf | OutputFormat::Mlx | OutputFormat::NpyDir)
+        matches!(
+            self,
+            OutputFormat::Hf | OutputFormat::Mlx | OutputFormat::NpyDir | OutputFormat::Ctranslate2
+        )
     }
 
-    /// The format that a path's extension stands for.
+    /// The format that a path's extension stands for, or a name such as `ggml-base.bin`.
     pub fn of_path(path: impl AsRef<Path>) -> Option<OutputFormat> {
         let path = path.as_ref();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if name.starts_with("ggml-") && name.ends_with(".bin") {
+            return Some(OutputFormat::Ggml);
+        }
         let extension = path.extension()?.to_str()?.to_ascii_lowercase();
         let files = [OutputFormat::Npz, OutputFormat::Safetensors, OutputFormat::Onnx, OutputFormat::Gguf];
         files.into_iter().find(|f| f.name() == extension)
@@ -61,6 +74,8 @@ impl OutputFormat {
             OutputFormat::Gguf => Some(LayoutKind::Named(DialectName::Gguf)),
             OutputFormat::Hf => Some(LayoutKind::Named(DialectName::Hf)),
             OutputFormat::Mlx => Some(LayoutKind::Mlx),
+            OutputFormat::Ctranslate2 => Some(LayoutKind::Named(DialectName::Ctranslate2)),
+            OutputFormat::Ggml => Some(LayoutKind::Named(DialectName::Openai)),
             OutputFormat::Npz | OutputFormat::Safetensors | OutputFormat::Onnx | OutputFormat::NpyDir => None,
         }
     }
@@ -78,8 +93,10 @@ impl OutputFormat {
         let parts = || quant::codec(&scheme.name).is_some_and(|codec| !codec.parts(shape).is_empty());
         match self {
             OutputFormat::Gguf => checkpoint::gguf_holds(scheme),
+            OutputFormat::Ctranslate2 => checkpoint::ctranslate2_holds(scheme),
+            OutputFormat::Ggml => checkpoint::ggml_holds(scheme),
             OutputFormat::Hf | OutputFormat::Mlx => {
-                scheme.dtype().is_some() || (parts() && !of_squish(scheme))
+                scheme.dtype().is_some() || (parts() && !is_of_one_reader(scheme))
             }
             OutputFormat::NpyDir => {
                 scheme.dtype().is_some()
@@ -153,6 +170,11 @@ impl OutputFormat {
     }
 }
 
+/// Whether a scheme is one that only squish or CTranslate2 reads.
+pub(crate) fn is_of_one_reader(scheme: &Scheme) -> bool {
+    of_squish(scheme) || scheme.name.starts_with("ctranslate2-")
+}
+
 /// Whether a scheme is an encoding of squish.
 pub(crate) fn of_squish(scheme: &Scheme) -> bool {
     scheme.name.starts_with("squish-")
@@ -163,6 +185,10 @@ fn dialect_of(checkpoint: &Checkpoint) -> Option<DialectName> {
     match checkpoint.metadata() {
         Metadata::Gguf(_) => Some(DialectName::Gguf),
         Metadata::Hf(hf) => hf.config().map(|_| DialectName::Hf),
+        // Of other specifications of CTranslate2, no family is known.
+        Metadata::Ctranslate2(_) | Metadata::Openai(_) => {
+            Model::claimed(checkpoint.metadata()).map(|(_, dialect)| dialect)
+        }
         _ => None,
     }
 }
@@ -171,7 +197,11 @@ fn dialect_of(checkpoint: &Checkpoint) -> Option<DialectName> {
 /// of transformers, and either is written as stored.
 pub(crate) fn own_layout(checkpoint: &Checkpoint, format: OutputFormat) -> Option<LayoutKind> {
     let dialect = dialect_of(checkpoint)?;
-    if dialect == DialectName::Gguf {
+    // Files of these are written anew from what they say, whatever form it is in.
+    if matches!(format, OutputFormat::Ctranslate2 | OutputFormat::Ggml) {
+        return None;
+    }
+    if dialect != DialectName::Hf {
         return Some(LayoutKind::Named(dialect));
     }
     let names = checkpoint.entries().iter().map(|entry| entry.name.as_str());

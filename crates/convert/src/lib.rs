@@ -23,7 +23,7 @@ mod resume;
 mod rope;
 mod scaling;
 
-pub use carry::Left;
+pub use carry::{Left, in_hf};
 pub use checkpoint::Split;
 pub use compensation::{Compensation, CompensationOptions, Feedbacks, Summing};
 pub use conversion::{Conversion, Progress};

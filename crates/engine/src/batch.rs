@@ -55,6 +55,9 @@ impl BatchItem<'_> {
         if let Some(token) = self.tokens.iter().find(|t| **t as usize >= vocab) {
             return Err(Error::Token { token: *token, vocab });
         }
+        if !self.session.has_heard() {
+            return Err(Error::NothingHeard);
+        }
         let (wanted, capacity) = (self.session.position() + self.tokens.len(), self.session.capacity());
         if wanted > capacity {
             return Err(Error::ContextFull { wanted, capacity });

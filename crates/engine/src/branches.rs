@@ -5,7 +5,7 @@ use ::model::module;
 
 use crate::Error;
 use crate::build::{Builder, unsaid};
-use crate::layer::{Attention, Branch, FeedForward, LatentAttention, Layer, Mixture};
+use crate::layer::{Attention, Branch, CrossAttention, FeedForward, LatentAttention, Layer, Mixture};
 
 /// The branches of the module at `path`, in order.
 pub(crate) fn of(path: &str, build: &mut Builder<'_>) -> Result<Vec<Branch>, Error> {
@@ -28,6 +28,9 @@ pub(crate) fn of(path: &str, build: &mut Builder<'_>) -> Result<Vec<Branch>, Err
 fn layer(path: &str, build: &mut Builder<'_>) -> Result<Box<dyn Layer>, Error> {
     Ok(match build.get(path) {
         Some(Computes::Attention(attention)) => Box::new(Attention::new(path, attention, build)?),
+        Some(Computes::CrossAttention(cross)) => {
+            Box::new(CrossAttention::new(path, *cross, build.heard().ok_or_else(|| unsaid(path))?, build)?)
+        }
         Some(Computes::LatentAttention(latent)) => Box::new(LatentAttention::new(path, latent, build)?),
         Some(Computes::FeedForward(ffn)) => Box::new(FeedForward::new(path, *ffn, build)?),
         Some(Computes::Mixture(mixture)) => Box::new(Mixture::new(path, mixture, build)?),

@@ -8,7 +8,7 @@ use tensor::RopeOrder;
 
 use crate::Error;
 use crate::rotary::Rotary;
-use crate::weights::{Linear, NormWeights, Projection};
+use crate::weights::{Bias, Linear, NormWeights, Projection};
 
 /// The experts of a mixture.
 pub(crate) struct Experts {
@@ -45,12 +45,17 @@ impl<'a> Builder<'a> {
         self.arch.get(path)
     }
 
+    /// Vectors that the audio encoder gives, if there is one.
+    pub(crate) fn heard(&self) -> Option<u64> {
+        self.arch.audio_encoder().map(|encoder| encoder.context)
+    }
+
     /// The norm at `path`.
     pub(crate) fn norm(&self, path: &str) -> Result<NormWeights, Error> {
         let Some(Computes::Norm(kind)) = self.arch.get(path) else { return Err(unsaid(path)) };
         let weight = self.parameter(&format!("{path}.weight"))?;
         let bias = match kind {
-            Norm::Layer { .. } => Some(self.parameter(&format!("{path}.bias"))?),
+            Norm::Layer { .. } => self.optional_parameter(&format!("{path}.bias")),
             Norm::Rms { .. } => None,
         };
         Ok(NormWeights { kind: *kind, weight, bias })
@@ -75,14 +80,22 @@ impl<'a> Builder<'a> {
     /// The matrix at `path`: fused if it was loaded so, else its parts.
     pub(crate) fn projection(&self, path: &str) -> Result<Arc<Projection>, Error> {
         let matrix = self.arch.matrix(path).ok_or_else(|| unsaid(path))?;
+        let bias = |stem: &str| self.optional_parameter(&format!("{stem}.bias"));
         let linear = |stem: &str, out: usize| {
             let weight = self.parameter(&format!("{stem}.weight"))?;
-            Ok(Linear { weight, bias: self.optional_parameter(&format!("{stem}.bias")), out })
+            Ok(Linear { weight, biases: bias(stem).map(Bias::whole).into_iter().collect(), out })
         };
         let outs = matrix.parts.iter().map(|part| size(part.1)).collect::<Result<Vec<_>, Error>>()?;
         let out = outs.iter().try_fold(0usize, |sum, out| sum.checked_add(*out)).ok_or(Error::TooLarge)?;
         let parts = if self.optional_parameter(&format!("{path}.weight")).is_some() {
-            vec![linear(path, out)?]
+            let mut whole = linear(path, out)?;
+            // Where a part has no bias, those of the others are not fused.
+            let mut first = 0;
+            for ((stem, _), out) in matrix.parts.iter().zip(&outs).filter(|((stem, _), _)| stem != path) {
+                whole.biases.extend(bias(stem).map(|values| Bias { first, values }));
+                first += out;
+            }
+            vec![whole]
         } else {
             let parts = matrix.parts.iter().zip(&outs);
             parts.map(|((stem, _), out)| linear(stem, *out)).collect::<Result<_, Error>>()?
@@ -124,7 +137,12 @@ impl<'a> Builder<'a> {
                         scheme: stack.scheme().name.to_string(),
                     })
                 };
-                Ok(Linear { weight: at(weight)?, bias: bias.as_ref().map(at).transpose()?, out: *out })
+                let bias = bias.as_ref().map(at).transpose()?;
+                Ok(Linear {
+                    weight: at(weight)?,
+                    biases: bias.map(Bias::whole).into_iter().collect(),
+                    out: *out,
+                })
             };
             let parts = stacks.iter().map(linear).collect::<Result<_, Error>>()?;
             let (path, input, out) = (format!("{path}.{e}.{fused}"), size(input)?, size(out)?);
@@ -168,7 +186,8 @@ impl<'a> Builder<'a> {
         self.ropes.iter().map(rotary).collect()
     }
 
-    fn parameter(&self, name: &str) -> Result<Tensor, Error> {
+    /// The parameter called `name`.
+    pub(crate) fn parameter(&self, name: &str) -> Result<Tensor, Error> {
         self.optional_parameter(name).ok_or_else(|| Error::NotLoaded { name: name.to_owned() })
     }
 

@@ -56,6 +56,27 @@ pub enum Error {
     /// An encoder is to give logits.
     #[error("the model is an encoder: it gives vectors, not logits")]
     NoLogits,
+    /// A model without a head for it is to score texts.
+    #[error("the model has no head that scores texts")]
+    NoScores,
+    /// A spectrogram has another number of frames than the model hears at once.
+    #[error("a spectrogram of {found} frames, and the model hears {wanted} at once")]
+    Frames {
+        /// Frames that the model hears.
+        wanted: usize,
+        /// Frames of the spectrogram.
+        found: usize,
+    },
+    /// An error of transcribing.
+    #[cfg(feature = "speech")]
+    #[error(transparent)]
+    Speech(#[from] crate::speech::SpeechError),
+    /// A model without an audio encoder is to listen.
+    #[error("the model has no audio encoder: it hears nothing")]
+    NoEar,
+    /// A model that transcribes has nothing to transcribe.
+    #[error("the model transcribes sound, and its session has heard none")]
+    NothingHeard,
     /// Nothing to run.
     #[error("no tokens to run")]
     NoTokens,
@@ -203,6 +224,10 @@ impl fmt::Debug for Error {
 impl Error {
     /// Whether the caller asked for something impossible: neither the model nor a file is wrong.
     pub fn is_misuse(&self) -> bool {
+        #[cfg(feature = "speech")]
+        if let Error::Speech(error) = self {
+            return error.is_misuse();
+        }
         matches!(
             self,
             Error::CacheTooLarge { .. }
@@ -234,6 +259,8 @@ impl Error {
             Error::Text { source, .. } => return Diagnostics::of(self, source.hints()),
             Error::Sampler(error) => return Diagnostics::of(self, error.hints()),
             Error::Checkpoint(error) => return error.diagnostics(),
+            #[cfg(feature = "speech")]
+            Error::Speech(error) => return Diagnostics::of(self, error.hint()),
             Error::Rows { problems } => {
                 return problems.iter().map(|problem| Diagnostic::new(problem.to_string())).collect();
             }

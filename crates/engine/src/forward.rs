@@ -1,6 +1,6 @@
 //! One way of rows through the layers.
 
-use crate::layer::{Pass, Routes};
+use crate::layer::{Branch, Pass, Room, Routes};
 use crate::stream::Stream;
 use crate::{Error, Model};
 
@@ -28,13 +28,21 @@ impl Buffers {
     /// # Errors
     /// If they do not fit the address space.
     pub(crate) fn new(model: &Model, rows: usize) -> Result<Buffers, Error> {
+        let beside = model.branches().iter().any(|branch| branch.parallel);
+        Buffers::of(model.hidden(), model.room(), beside, rows)
+    }
+
+    /// Room for `rows` rows of `hidden` elements; `beside`: of branches beside each other.
+    ///
+    /// # Errors
+    /// If they do not fit the address space.
+    pub(crate) fn of(hidden: usize, room: Room, beside: bool, rows: usize) -> Result<Buffers, Error> {
         let zeros = |n: usize| rows.checked_mul(n).map(|n| vec![0f32; n]).ok_or(Error::TooLarge);
-        let room = model.room();
         Ok(Buffers {
-            x: zeros(model.hidden())?,
-            h: zeros(model.hidden())?,
-            added: zeros(model.hidden())?,
-            beside: zeros(if model.branches().iter().any(|b| b.parallel) { model.hidden() } else { 0 })?,
+            x: zeros(hidden)?,
+            h: zeros(hidden)?,
+            added: zeros(hidden)?,
+            beside: zeros(if beside { hidden } else { 0 })?,
             wide: zeros(room.wide)?,
             narrow: zeros(room.narrow)?,
             routes: Routes::new(rows, room.used, room.experts),
@@ -42,17 +50,17 @@ impl Buffers {
     }
 }
 
-/// Takes the residual stream `x` of a pass through all layers of `model`; `h`, `added` and `beside` are room, as [`Buffers`] has it.
+/// Takes the residual stream `x` of a pass through the layers `branches`; `h`, `added` and `beside` are room, as [`Buffers`] has it.
 pub(crate) fn layers(
-    model: &Model,
+    branches: &[Branch],
     stream: Option<&Stream>,
     pass: &mut Pass<'_>,
     [mut x, mut h, added]: [&mut [f32]; 3],
     beside: &mut [f32],
 ) {
-    let is_parallel = |n: usize| model.branches().get(n).is_some_and(|branch| branch.parallel);
+    let is_parallel = |n: usize| branches.get(n).is_some_and(|branch| branch.parallel);
     let mut is_swapped = false;
-    for (n, branch) in model.branches().iter().enumerate() {
+    for (n, branch) in branches.iter().enumerate() {
         pass.sequences.branch = n;
         let input = match &branch.norm {
             Some(norm) => {

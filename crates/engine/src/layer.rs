@@ -1,6 +1,7 @@
 //! The layers of a model, as they run: one file for each kind.
 
 mod attention;
+mod cross_attention;
 mod feed_forward;
 mod latent_attention;
 mod mixture;
@@ -15,6 +16,7 @@ use crate::weights::{NormWeights, Projection};
 use crate::{BATCH, Error, KvCache, KvKind, KvShape};
 
 pub(crate) use attention::Attention;
+pub(crate) use cross_attention::CrossAttention;
 pub(crate) use feed_forward::FeedForward;
 pub(crate) use latent_attention::LatentAttention;
 pub(crate) use mixture::{Mixture, Routes};
@@ -73,6 +75,11 @@ pub(crate) trait Layer: Send + Sync {
 
     /// The heads that buffers are sized for, if the layer attends.
     fn attention(&self) -> Option<HeadSizes> {
+        None
+    }
+
+    /// The layer, if it looks at what an audio encoder gives.
+    fn cross(&self) -> Option<&CrossAttention> {
         None
     }
 
@@ -190,7 +197,35 @@ impl Sequences<'_> {
             let first_page = self.sessions.first_page(segment.part);
             Sequence { cache, first_page, position, rows: segment.tokens.len() }
         };
-        let Some(first) = self.segments.first().map(sequence) else { return };
+        self.attend_to(backend, how, q, sequence, out);
+    }
+
+    /// Attends to what the sessions of all rows have heard. Rows `q` are their queries.
+    pub(crate) fn attend_heard(
+        &self,
+        backend: &mut dyn Backend,
+        how: &Attend<'_>,
+        q: &[f32],
+        out: &mut [f32],
+    ) {
+        let sequence = |segment: &Segment| {
+            let (position, State::Heard(Some(cache))) = self.sessions.state(segment.part, self.branch) else {
+                unreachable!("a runner looks whether its sessions have heard")
+            };
+            Sequence { cache, first_page: 0, position, rows: segment.tokens.len() }
+        };
+        self.attend_to(backend, how, q, sequence, out);
+    }
+
+    fn attend_to<'s>(
+        &'s self,
+        backend: &mut dyn Backend,
+        how: &Attend<'_>,
+        q: &[f32],
+        sequence: impl Fn(&Segment) -> Sequence<'s>,
+        out: &mut [f32],
+    ) {
+        let Some(first) = self.segments.first().map(&sequence) else { return };
         let mut sequences = [first; BATCH];
         for (to, segment) in sequences.iter_mut().zip(self.segments) {
             *to = sequence(segment);
@@ -213,4 +248,15 @@ pub(crate) struct Pass<'a> {
     pub(crate) narrow: &'a mut [f32],
     /// Which experts the rows are sent to.
     pub(crate) routes: &'a mut Routes,
+    /// Keeps what some heads look at.
+    pub(crate) watch: Option<&'a mut Watch>,
+}
+
+/// Keeps what some heads of cross-attention look at, while one session runs.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    /// Branches, and heads of them.
+    pub(crate) heads: Vec<(usize, usize)>,
+    /// For each, the products of its queries and keys: `[rows so far, vectors heard]`.
+    pub(crate) products: Vec<Vec<f32>>,
 }

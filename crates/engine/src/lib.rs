@@ -6,6 +6,7 @@
 //! - A [`Batch`] is one step of many sessions: each takes its tokens, a prompt or a single one, and specifies after
 //!   which of them it wants logits. Each row comes out as if its session were alone, bit for bit.
 //! - A [`Runner`] runs batches: it owns the [backend](backend::Backend), which owns the threads, and the buffers.
+//! - A model that transcribes hears: [`Runner::hear`] makes [`Heard`] of a spectrogram, which sessions then look at.
 //! - A [`Sequencer`] runs whole sequences, of encoders too, for the vectors of their tokens.
 //! - [`eval`] measures how well a model predicts a text and answers questions, and how far it is from another model.
 //! - [`calibrate`] measures what goes into each matrix, and how much the predictions depend on it.
@@ -40,12 +41,14 @@ mod branches;
 mod build;
 pub mod calibrate;
 pub mod draft;
+mod ear;
 mod error;
 pub mod eval;
 mod forward;
 mod generate;
 #[cfg(feature = "grammar")]
 pub mod grammar;
+mod hearing;
 mod layer;
 pub mod logprobs;
 mod model;
@@ -55,8 +58,11 @@ mod runner;
 pub mod sampler;
 pub mod sampling;
 pub mod schedule;
+mod score;
 mod sequencer;
 mod session;
+#[cfg(feature = "speech")]
+pub mod speech;
 mod state;
 mod stream;
 pub mod text;
@@ -67,10 +73,11 @@ pub use adapter::Adapter;
 pub use batch::{Batch, Logits};
 pub use error::Error;
 pub use generate::{Limits, Sampled, Stats, Stop, generate};
+pub use hearing::Heard;
 pub use pass::BATCH;
 pub use runner::Runner;
-pub use sequencer::Sequencer;
+pub use sequencer::{Sequencer, Typed};
 pub use session::{Session, Snapshot, session_bytes};
 pub use state::{KvCache, KvKind, KvShape, PAGE, RECENT};
 pub use stream::Streaming;
-pub use weights::{Linear, NormWeights, Projection};
+pub use weights::{Bias, Linear, NormWeights, Projection};

@@ -3,15 +3,17 @@
 use std::fmt;
 use std::sync::Arc;
 
-use ::model::Architecture;
+use ::model::{Architecture, Computes};
 use load::{Loaded, Tensor};
 
 use crate::branches;
 use crate::build::{Builder, size};
+use crate::ear::{Ear, STRIDE};
 use crate::layer::{Branch, Room};
 use crate::rotary::Rotary;
+use crate::score::Score;
 use crate::weights::{NormWeights, Projection};
-use crate::{Error, KvKind};
+use crate::{BATCH, Error, KvKind};
 
 /// A model that is ready to run: read-only, without buffers or caches, so that any number of sessions share it.
 pub struct Model {
@@ -22,24 +24,24 @@ pub struct Model {
     pub(crate) token_embedding: (Tensor, f32),
     /// `[context, hidden]`, if positions are learned.
     pub(crate) position_embedding: Option<Tensor>,
+    /// The token that takes no position; rows of others count from the one after its number.
+    padding: Option<u32>,
     /// `[types, hidden]`, if there are types of tokens. All tokens have the first.
     pub(crate) token_type_embedding: Option<Tensor>,
     /// Of the sum of embeddings.
     pub(crate) embedding_norm: Option<NormWeights>,
+    /// Its audio encoder, if it transcribes.
+    pub(crate) ear: Option<Ear>,
     /// Of all layers, in order.
     branches: Vec<Branch>,
+    /// After the last layer; an encoder may have none.
+    pub(crate) output_norm: Option<NormWeights>,
     /// Hidden to logits; an encoder has none.
-    pub(crate) head: Option<Head>,
+    output: Option<Arc<Projection>>,
+    /// What scores a text.
+    pub(crate) score: Option<Score>,
     /// Its rotary embeddings.
     pub(crate) ropes: Vec<Rotary>,
-}
-
-/// Turns the residual stream into logits.
-pub(crate) struct Head {
-    /// Before the matrix.
-    pub(crate) norm: NormWeights,
-    /// Hidden to logits.
-    pub(crate) output: Arc<Projection>,
 }
 
 impl fmt::Debug for Model {
@@ -56,6 +58,7 @@ impl Model {
     /// update ended on the way.
     pub fn new(loaded: &Loaded, arch: Architecture) -> Result<Model, Error> {
         let mut build = Builder::new(loaded, &arch)?;
+        let ear = Ear::of(&arch, &mut build)?;
         let mut branches = vec![];
         for n in 0..arch.layers() {
             branches.extend(branches::of(&format!("layers.{n}"), &mut build)?);
@@ -68,14 +71,20 @@ impl Model {
             hidden: size(arch.hidden())?,
             token_embedding: build.embedding("token_embedding")?,
             position_embedding: table("position_embedding")?,
-            token_type_embedding: table("token_type_embedding")?,
-            embedding_norm: build.optional_norm("embedding_norm")?,
-            branches,
-            head: match arch.decoder() {
-                Some(_) => {
-                    Some(Head { norm: build.norm("output_norm")?, output: build.projection("output")? })
-                }
+            padding: match arch.encoder().and_then(|encoder| encoder.padding) {
+                Some(padding) => Some(u32::try_from(padding).map_err(|_| Error::TooLarge)?),
                 None => None,
+            },
+            // The plan knows whether a model does without it.
+            token_type_embedding: build.optional_parameter("token_type_embedding.weight"),
+            embedding_norm: build.optional_norm("embedding_norm")?,
+            ear,
+            branches,
+            output_norm: build.optional_norm("output_norm")?,
+            output: arch.decoder().map(|_| build.projection("output")).transpose()?,
+            score: match build.get("score") {
+                Some(Computes::Score(score)) => Score::new("score", *score, &build)?,
+                _ => None,
             },
             ropes: build.rotaries(),
             arch,
@@ -85,6 +94,11 @@ impl Model {
     /// The architecture.
     pub fn architecture(&self) -> &Architecture {
         &self.arch
+    }
+
+    /// The number of scores that it gives a text, if it scores texts.
+    pub fn labels(&self) -> Option<usize> {
+        self.score.as_ref().map(Score::labels)
     }
 
     /// Tokens in the vocabulary.
@@ -101,6 +115,21 @@ impl Model {
         &self.branches
     }
 
+    /// The frames that it hears at once, and their mel bands; `None` if it does not listen.
+    pub fn hears(&self) -> Option<(usize, usize)> {
+        self.ear.as_ref().map(|ear| (STRIDE * ear.context, ear.mels))
+    }
+
+    /// Those of its audio encoder, too.
+    pub(crate) fn all_branches(&self) -> impl Iterator<Item = &Branch> {
+        self.ear.iter().flat_map(Ear::branches).chain(&self.branches)
+    }
+
+    /// Rows of a pass of it: [`BATCH`], or what an audio encoder takes at once.
+    pub(crate) fn rows(&self) -> usize {
+        self.ear.as_ref().map_or(BATCH, |ear| ear.context.max(BATCH))
+    }
+
     /// The room that its layers need in a pass.
     pub(crate) fn room(&self) -> Room {
         self.branches.iter().map(|branch| branch.layer.room()).fold(Room::default(), Room::max)
@@ -108,12 +137,16 @@ impl Model {
 
     /// Every projection.
     pub fn projections(&self) -> impl Iterator<Item = &Arc<Projection>> {
-        self.branches.iter().flat_map(|branch| branch.layer.projections()).chain(self.output())
+        let heard = self.ear.iter().flat_map(Ear::projections);
+        heard
+            .chain(self.branches.iter().flat_map(|branch| branch.layer.projections()))
+            .chain(self.output())
+            .chain(self.score.iter().flat_map(Score::projections))
     }
 
     /// The output matrix, hidden to logits; an encoder has none.
     pub fn output(&self) -> Option<&Arc<Projection>> {
-        self.head.as_ref().map(|head| &head.output)
+        self.output.as_ref()
     }
 
     /// Bytes of its state (keys and values) that a token at `position` reads.
@@ -130,6 +163,19 @@ impl Model {
 
     /// Positions that it has learned a vector for, if it learns them.
     pub(crate) fn learned_positions(&self) -> Option<usize> {
-        self.position_embedding.as_ref().map(Tensor::rows)
+        let before = self.padding.map_or(0, |padding| padding as usize + 1);
+        self.position_embedding.as_ref().map(|table| table.rows().saturating_sub(before))
+    }
+
+    /// The rows of learned positions for the tokens of a whole sequence.
+    pub(crate) fn position_rows(&self, tokens: &[u32]) -> impl Iterator<Item = usize> {
+        let mut next = self.padding.map_or(0, |padding| padding as usize + 1);
+        tokens.iter().map(move |token| match self.padding {
+            Some(padding) if padding == *token => padding as usize,
+            _ => {
+                next += 1;
+                next - 1
+            }
+        })
     }
 }

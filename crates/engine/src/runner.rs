@@ -9,10 +9,11 @@ use crate::backend::{Backend, Ceiling};
 use crate::batch::{BatchItem, Cursor};
 use crate::calibrate::{Probe, Probed};
 use crate::forward::{Buffers, during, layers};
-use crate::layer::{Pass, Segment, Sequences};
+use crate::hearing::Hearing;
+use crate::layer::{Pass, Segment, Sequences, Watch};
 use crate::rotary::{Rotary, Rotation};
 use crate::stream::Stream;
-use crate::{Batch, Error, Logits, Model, Session, Streaming};
+use crate::{Batch, Error, Heard, KvKind, Logits, Model, Session, Streaming};
 
 /// Rows that are multiplied with the output matrix at once.
 const OUTPUTS: usize = 16;
@@ -34,6 +35,10 @@ pub struct Runner {
     logits: Vec<f32>,
     /// For each rotary embedding of the model.
     rotations: Vec<Rotation>,
+    /// Room for what is heard, if the model hears.
+    hearing: Option<Hearing>,
+    /// Keeps what some heads look at, while it is wanted.
+    watch: Option<Watch>,
     /// Of the pass that runs.
     segments: Vec<Segment>,
     /// Of the pass that runs.
@@ -53,7 +58,7 @@ impl Runner {
     /// If the buffers do not fit the address space, or the model is an encoder, which gives no logits: see
     /// [`Sequencer`](crate::Sequencer).
     pub fn new(model: &Arc<Model>, backend: Box<dyn Backend>) -> Result<Runner, Error> {
-        let Some(_) = &model.head else { return Err(Error::NoLogits) };
+        let Some(_) = model.output() else { return Err(Error::NoLogits) };
         let buffers = Buffers::new(model, BATCH)?;
         let rotation = |rope: &Rotary| Rotation::new(BATCH, rope.pairs()).ok_or(Error::TooLarge);
         let rotations = model.ropes.iter().map(rotation).collect::<Result<_, Error>>()?;
@@ -68,6 +73,8 @@ impl Runner {
             ranks: vec![],
             logits: vec![0.0; model.vocab()],
             rotations,
+            hearing: model.ear.as_ref().map(|ear| Hearing::new(ear, model.hidden())).transpose()?,
+            watch: None,
             segments,
             adapted,
         })
@@ -152,6 +159,61 @@ impl Runner {
         self.run_parts(&mut [BatchItem { session, tokens, logits: Logits::All }], |_, _, logits| each(logits))
     }
 
+    /// Makes of a spectrogram what sessions then look at when they [hear](Session::hear) it: of `mel`, frame by frame,
+    /// `[frames, mels]` as [`Model::hears`] has them. `kind` says how keys and values are kept; what would have codes is binary16.
+    ///
+    /// # Errors
+    /// If the model does not listen, or `mel` has another number of frames, or memory runs out.
+    pub fn hear(&mut self, mel: &[f32], kind: KvKind) -> Result<Heard, Error> {
+        let Runner { model, backend, hearing: Some(hearing), buffers, .. } = self else {
+            return Err(Error::NoEar);
+        };
+        let Some(ear) = &model.ear else { return Err(Error::NoEar) };
+        backend.reserve(ear.context)?;
+        let vectors = hearing.run(ear, &mut **backend, mel)?;
+        let cross = model.branches().iter().filter_map(|branch| branch.layer.cross());
+        let caches =
+            cross.map(|cross| cross.hear(&mut **backend, vectors, kind, &mut buffers.wide).map(Arc::new));
+        Ok(Heard { caches: caches.collect::<Result<_, Error>>()?, model: Arc::clone(model) })
+    }
+
+    /// The vectors that the audio encoder makes of a spectrogram: `[frames / 2, hidden]`. For tests of it alone.
+    ///
+    /// # Errors
+    /// As [`Runner::hear`].
+    pub fn encode(&mut self, mel: &[f32]) -> Result<&[f32], Error> {
+        let (Some(hearing), Some(ear)) = (&mut self.hearing, &self.model.ear) else {
+            return Err(Error::NoEar);
+        };
+        self.backend.reserve(ear.context)?;
+        hearing.run(ear, &mut *self.backend, mel)
+    }
+
+    /// As [`Runner::forward_each`], of a session that hears. Returns what `heads` look at, each a layer of the decoder and a head of its
+    /// cross-attention: the products of queries and keys, `[heads, tokens, vectors heard]`.
+    ///
+    /// # Errors
+    /// As [`Runner::run`].
+    ///
+    /// # Panics
+    /// If there is no such layer.
+    pub fn forward_watched(
+        &mut self,
+        session: &mut Session,
+        tokens: &[u32],
+        heads: &[(usize, usize)],
+        each: impl FnMut(&[f32]),
+    ) -> Result<Vec<f32>, Error> {
+        let crosses =
+            self.model.branches().iter().enumerate().filter(|(_, branch)| branch.layer.cross().is_some());
+        let crosses: Vec<usize> = crosses.map(|(branch, _)| branch).collect();
+        let heads: Vec<(usize, usize)> = heads.iter().map(|(layer, head)| (crosses[*layer], *head)).collect();
+        self.watch = Some(Watch { products: vec![vec![]; heads.len()], heads });
+        let done = self.forward_each(session, tokens, each);
+        let watched = self.watch.take().map_or_else(Vec::new, |watch| watch.products);
+        done.map(|()| watched.concat())
+    }
+
     /// Runs only the products of a prompt of `tokens` tokens: their time is a lower bound for the prompt's.
     pub fn products(&mut self, tokens: usize) {
         let Buffers { wide, narrow, h, .. } = &mut self.buffers;
@@ -212,7 +274,8 @@ impl Runner {
 
     /// Makes room for what a pass of `sessions` needs beside logits.
     fn reserve_for<'s>(&mut self, sessions: impl Iterator<Item = &'s Session> + Clone) -> Result<(), Error> {
-        self.backend.reserve(sessions.clone().map(Session::capacity).max().unwrap_or(0))?;
+        let heard = self.model.ear.as_ref().map_or(0, |ear| ear.context);
+        self.backend.reserve(sessions.clone().map(Session::capacity).max().unwrap_or(0).max(heard))?;
         let ranks = sessions.filter_map(Session::adapter).map(|adapter| adapter.room()).max().unwrap_or(0);
         self.ranks.resize(ranks.max(self.ranks.len()), 0.0);
         Ok(())
@@ -220,7 +283,9 @@ impl Runner {
 
     /// The rows of `segments` through all layers; the residual stream is left in `x`.
     fn pass(&mut self, mut parts: &mut [BatchItem<'_>], rows: usize) {
-        let Runner { model, backend, probe, stream, buffers, ranks, rotations, segments, adapted, .. } = self;
+        let Runner {
+            model, backend, probe, stream, buffers, ranks, rotations, segments, adapted, watch, ..
+        } = self;
         let Buffers { x, h, added, beside, wide, narrow, routes } = buffers;
         for segment in &*segments {
             let adapter = parts[segment.part].session.adapter.clone();
@@ -252,8 +317,9 @@ impl Runner {
         stream.into_iter().for_each(Stream::embedded);
         let sessions = &mut parts;
         let sequences = Sequences { sessions, segments, branch: 0 };
-        let mut pass = Pass { backend, sequences, rows, rotations, wide, narrow, routes };
-        layers(model, stream, &mut pass, [x, h, added], beside);
+        let mut pass =
+            Pass { backend, sequences, rows, rotations, wide, narrow, routes, watch: watch.as_mut() };
+        layers(model.branches(), stream, &mut pass, [x, h, added], beside);
         // Only once every layer has its state: a pass that fails on the way changes nothing that counts.
         for segment in &*segments {
             parts[segment.part].session.position += segment.tokens.len();
@@ -264,7 +330,7 @@ impl Runner {
     /// Hands on the logits of the rows of the last pass that some are wanted of.
     fn outputs(&mut self, parts: &[BatchItem<'_>], each: &mut impl FnMut(usize, usize, &[f32])) {
         let Runner { model, backend, probe, stream, buffers, ranks, logits, segments, .. } = self;
-        let Some(head) = &model.head else { return };
+        let (Some(norm), Some(matrix)) = (&model.output_norm, model.output()) else { return };
         let (hidden, vocab) = (model.hidden(), model.vocab());
         let mut probed = Probed::new(&mut **backend, probe.as_mut());
         let backend = probed.backend();
@@ -280,7 +346,7 @@ impl Runner {
             // The place first: a row that is taken is not put back.
             for (place, (part, token, row)) in group.iter_mut().zip(rows.by_ref()) {
                 let (x, h) = (&x[row * hidden..][..hidden], &mut h[count * hidden..][..hidden]);
-                backend.norm(&head.norm, x, h);
+                backend.norm(norm, x, h);
                 *place = (part, token);
                 count += 1;
             }
@@ -289,7 +355,7 @@ impl Runner {
             let rows = h.chunks_exact(hidden).zip(logits.chunks_exact_mut(vocab));
             for ((part, _), (h, logits)) in group.iter().zip(rows) {
                 if let Some(adapter) = parts[*part].session.adapter() {
-                    adapter.add(&head.output, h, logits, ranks);
+                    adapter.add(matrix, h, logits, ranks);
                 }
             }
             let decoder = model.architecture().decoder();
@@ -322,8 +388,8 @@ fn output(
     match stream {
         Some(stream) => stream.output(backend, x, rows, logits),
         None => {
-            if let Some(head) = &model.head {
-                backend.linear(&head.output, x, rows, logits);
+            if let Some(matrix) = model.output() {
+                backend.linear(matrix, x, rows, logits);
             }
         }
     }

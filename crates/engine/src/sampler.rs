@@ -36,7 +36,7 @@ mod golden;
 mod mirostat;
 mod options;
 mod penalties;
-mod random;
+pub(crate) mod random;
 mod truncate;
 
 pub use constraint::Constraint;

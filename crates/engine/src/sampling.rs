@@ -186,6 +186,8 @@ fn ids(value: &Value) -> impl Iterator<Item = u32> {
 fn of_json(said: &Value) -> Sampling {
     let number = |key: &str| said[key].as_f64().map(narrow);
     let greedy = said["do_sample"] == false;
+    // Of a model that transcribes, it says much more.
+    let transcribes = said["no_timestamps_token_id"].is_number() || said["alignment_heads"].is_array();
     let keys = said.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
     Sampling {
         temperature: if greedy { Some(0.0) } else { number("temperature") },
@@ -198,12 +200,31 @@ fn of_json(said: &Value) -> Sampling {
         suppressed: ids(&said["suppress_tokens"]).collect(),
         stop_strings: listed(&said["stop_strings"]).filter_map(|s| Some(s.as_str()?.to_owned())).collect(),
         ends: ids(&said["eos_token_id"]).collect(),
-        keys: keys.map(|(key, value)| verdict(key, value)).collect(),
+        keys: keys.map(|(key, value)| verdict(key, value, transcribes)).collect(),
         ..Sampling::default()
     }
 }
 
-fn verdict(key: &str, value: &Value) -> KeyVerdict {
+/// Keys that a model which transcribes is run by.
+/// Source: transformers `WhisperGenerationMixin`, models/whisper/generation_whisper.py@v5.24.
+static SPEECH: &[&str] = &[
+    "alignment_heads",
+    "begin_suppress_tokens",
+    "lang_to_id",
+    "max_initial_timestamp_index",
+    "no_timestamps_token_id",
+    "prev_sot_token_id",
+    "task_to_id",
+];
+
+/// Keys that such a model may have beside these, and that change no token.
+static SPEECH_NEEDLESS: &[(&str, &str)] = &[
+    ("is_multilingual", "the tokenizer says it"),
+    ("return_timestamps", "for the program that runs it"),
+    ("forced_decoder_ids", "the language and the task are the caller's"),
+];
+
+fn verdict(key: &str, value: &Value, transcribes: bool) -> KeyVerdict {
     const USED: &[&str] = &[
         "do_sample",
         "eos_token_id",
@@ -217,8 +238,10 @@ fn verdict(key: &str, value: &Value) -> KeyVerdict {
         "typical_p",
     ];
     let shown: String = value.to_string().chars().take(60).collect();
-    let verdict = if USED.contains(&key) {
+    let verdict = if USED.contains(&key) || transcribes && SPEECH.contains(&key) {
         Verdict::Used
+    } else if let Some((_, why)) = SPEECH_NEEDLESS.iter().find(|(known, _)| transcribes && *known == key) {
+        Verdict::WithoutEffect(why)
     } else if let Some((_, why)) = NEEDLESS.iter().find(|(known, _)| *known == key) {
         Verdict::WithoutEffect(why)
     } else if let Some((_, values)) = WITHOUT.iter().find(|(known, _)| *known == key) {
@@ -300,9 +323,9 @@ mod tests {
         let all = fields["generation"].as_object().unwrap();
         assert!(all.len() > 50);
         for key in all.keys() {
-            assert_ne!(verdict(key, &serde_json::json!(7)).verdict, Verdict::Unknown, "{key}");
+            assert_ne!(verdict(key, &serde_json::json!(7), false).verdict, Verdict::Unknown, "{key}");
         }
-        assert_eq!(verdict("unheard_of", &serde_json::json!(7)).verdict, Verdict::Unknown);
+        assert_eq!(verdict("unheard_of", &serde_json::json!(7), false).verdict, Verdict::Unknown);
     }
 
     #[test]

@@ -37,6 +37,15 @@ impl fmt::Debug for Sequencer {
     }
 }
 
+/// A sequence whose first tokens are of the first type and the others of the second, if the model has types.
+#[derive(Clone, Copy, Debug)]
+pub struct Typed<'a> {
+    /// All of them.
+    pub tokens: &'a [u32],
+    /// The number of the first ones.
+    pub first: usize,
+}
+
 /// The sequences of a pass, as layers see them: they share the room for one layer.
 struct Shared<'a> {
     states: &'a mut [State],
@@ -69,12 +78,15 @@ impl Sequencer {
     /// [`Sequencer::rows`].
     ///
     /// # Errors
-    /// If the model has learned fewer positions, or memory runs out.
+    /// If the model has learned fewer positions, or transcribes sounds, or memory runs out.
     pub fn new(
         model: &Arc<Model>,
         mut backend: Box<dyn Backend>,
         longest: usize,
     ) -> Result<Sequencer, Error> {
+        if model.hears().is_some() {
+            return Err(Error::NothingHeard);
+        }
         if let Some(learned) = model.learned_positions().filter(|learned| longest > *learned) {
             return Err(Error::Positions { wanted: longest, learned });
         }
@@ -133,25 +145,51 @@ impl Sequencer {
     /// # Errors
     /// If a sequence has no tokens or too many, or a token is outside the vocabulary. Nothing has run then.
     pub fn run(&mut self, sequences: &[&[u32]], each: &mut dyn FnMut(usize, &[f32])) -> Result<(), Error> {
-        for tokens in sequences {
-            self.check(tokens)?;
+        let whole: Vec<Typed<'_>> =
+            sequences.iter().map(|tokens| Typed { tokens, first: tokens.len() }).collect();
+        self.run_typed(&whole, each)
+    }
+
+    /// The scores of sequences by the head that the model has for them: `[sequences, labels]`.
+    ///
+    /// # Errors
+    /// As [`Sequencer::run`], and if the model scores no texts.
+    pub fn score(&mut self, sequences: &[Typed<'_>]) -> Result<Vec<f32>, Error> {
+        let model = Arc::clone(&self.model);
+        let Some(score) = &model.score else { return Err(Error::NoScores) };
+        let mut pooled = vec![];
+        self.run_typed(sequences, &mut |_, vectors| score.pool(vectors, &mut pooled))?;
+        Ok(score.run(&mut *self.backend, &pooled, Sequencer::rows(self.longest)))
+    }
+
+    /// As [`Sequencer::run`], of tokens of several types.
+    ///
+    /// # Errors
+    /// As [`Sequencer::run`].
+    pub fn run_typed(
+        &mut self,
+        sequences: &[Typed<'_>],
+        each: &mut dyn FnMut(usize, &[f32]),
+    ) -> Result<(), Error> {
+        for sequence in sequences {
+            self.check(sequence.tokens)?;
         }
         let mut first = 0;
         while first < sequences.len() {
             let rest = &sequences[first..];
             let mut rows = 0;
-            let fits = |tokens: &&&[u32]| {
-                rows += tokens.len();
+            let fits = |sequence: &&Typed<'_>| {
+                rows += sequence.tokens.len();
                 rows <= Sequencer::rows(self.longest)
             };
             let count = rest.iter().take(SEQUENCES).take_while(fits).count();
             self.pass(&rest[..count]);
             let (hidden, mut row) = (self.model.hidden(), 0);
-            let vectors = match &self.model.head {
+            let vectors = match &self.model.output_norm {
                 Some(_) => &self.buffers.h,
                 None => &self.buffers.x,
             };
-            for (n, tokens) in rest[..count].iter().enumerate() {
+            for (n, Typed { tokens, .. }) in rest[..count].iter().enumerate() {
                 each(first + n, &vectors[row * hidden..][..tokens.len() * hidden]);
                 row += tokens.len();
             }
@@ -175,13 +213,13 @@ impl Sequencer {
     }
 
     /// One pass of all `sequences`. The vectors are left in `x`, or after the last norm in `h`.
-    fn pass(&mut self, sequences: &[&[u32]]) {
+    fn pass(&mut self, sequences: &[Typed<'_>]) {
         let Sequencer { model, backend, buffers, rotations, turns, states, uses, .. } = self;
         let Buffers { x, h, added, beside, wide, narrow, routes } = buffers;
         let (backend, hidden) = (&mut **backend, model.hidden());
         let (mut segments, mut first_pages) = (vec![], vec![]);
         let (mut row, mut page) = (0, 0);
-        for (part, tokens) in sequences.iter().enumerate() {
+        for (part, Typed { tokens, .. }) in sequences.iter().enumerate() {
             segments.push(Segment { part, tokens: 0..tokens.len(), row });
             first_pages.push(page);
             row += tokens.len();
@@ -189,13 +227,13 @@ impl Sequencer {
         }
         let rows = row;
         let [x, h, added] = [x, h, added].map(|buffer| &mut buffer[..rows * hidden]);
-        for (tokens, segment) in sequences.iter().zip(&segments) {
+        for (Typed { tokens, .. }, segment) in sequences.iter().zip(&segments) {
             let within = segment.row * hidden..segment.rows().end * hidden;
             let (table, scale) = &model.token_embedding;
             backend.embed(table, tokens, *scale, &mut x[within.clone()]);
             if let Some(table) = &model.position_embedding {
-                let positions = h[within].chunks_exact_mut(hidden);
-                positions.enumerate().for_each(|(position, h)| table.decode_row(position, h));
+                let rows = h[within].chunks_exact_mut(hidden).zip(model.position_rows(tokens));
+                rows.for_each(|(h, row)| table.decode_row(row, h));
             }
             for (rotation, turns) in rotations.iter_mut().zip(&*turns) {
                 rotation.fill(turns, segment.row, 0, tokens.len());
@@ -205,9 +243,19 @@ impl Sequencer {
             backend.add(x, h, 1.0);
         }
         if let Some(table) = &model.token_type_embedding {
-            let first = &mut h[..hidden];
+            let (first, rest) = h.split_at_mut(hidden);
             table.decode_row(0, first);
-            x.chunks_exact_mut(hidden).for_each(|x| backend.add(x, first, 1.0));
+            // A table of one type has it for all.
+            let second = if rest.is_empty() || table.rows() < 2 {
+                &*first
+            } else {
+                table.decode_row(1, &mut rest[..hidden]);
+                &rest[..hidden]
+            };
+            let types = sequences.iter().flat_map(|s| (0..s.tokens.len()).map(|n| n >= s.first));
+            for (x, is_second) in x.chunks_exact_mut(hidden).zip(types) {
+                backend.add(x, if is_second { second } else { first }, 1.0);
+            }
         }
         if let Some(norm) = &model.embedding_norm {
             backend.norm(norm, x, h);
@@ -215,10 +263,10 @@ impl Sequencer {
         }
         let mut shared = Shared { states, uses, first_pages: &first_pages };
         let sequences = Sequences { sessions: &mut shared, segments: &segments, branch: 0 };
-        let mut pass = Pass { backend, sequences, rows, rotations, wide, narrow, routes };
-        layers(model, None, &mut pass, [&mut *x, &mut *h, added], beside);
-        if let Some(head) = &model.head {
-            pass.backend.norm(&head.norm, x, h);
+        let mut pass = Pass { backend, sequences, rows, rotations, wide, narrow, routes, watch: None };
+        layers(model.branches(), None, &mut pass, [&mut *x, &mut *h, added], beside);
+        if let Some(norm) = &model.output_norm {
+            pass.backend.norm(norm, x, h);
         }
     }
 }

@@ -7,7 +7,7 @@ use model::{Architecture, Computes};
 
 use crate::rotary::Turns;
 use crate::state::{State, StateSnapshot};
-use crate::{Adapter, Error, KvKind, KvShape, Model};
+use crate::{Adapter, Error, Heard, KvKind, KvShape, Model};
 
 /// One sequence: how far it is, and what each layer keeps of the positions before.
 ///
@@ -47,6 +47,12 @@ pub fn session_bytes(architecture: &Architecture, kind: KvKind, positions: u64, 
                 (size(attention.kv_heads.div_ceil(ranks.max(1)))?, size(attention.head_dim)?);
             let window = attention.window.map(|window| size(window).unwrap_or(usize::MAX));
             KvShape { kv_heads, key: head, value: head, shared: false, window }.bytes(kind, positions)
+        }
+        Computes::CrossAttention(attention) => {
+            let heads = size(attention.heads.div_ceil(ranks.max(1)))?;
+            let dim = size(attention.head_dim)?;
+            let heard = size(architecture.audio_encoder()?.context)?;
+            KvShape::cross(heads, dim).bytes(kind.without_codes(), heard)
         }
         // Each rank has the latent vectors, which all heads share.
         Computes::LatentAttention(attention) => KvShape::latent(attention)?.bytes(kind, positions),
@@ -120,6 +126,30 @@ impl Session {
     /// How keys and values are kept.
     pub fn kind(&self) -> KvKind {
         self.kind
+    }
+
+    /// Listens to `heard` from here on. Its positions are forgotten: they have heard something else.
+    ///
+    /// # Errors
+    /// If that was heard by another model.
+    pub fn hear(&mut self, heard: &Heard) -> Result<(), Error> {
+        if !Arc::ptr_eq(&self.model, &heard.model) {
+            return Err(Error::OtherModel);
+        }
+        self.truncate(0);
+        let heard_by = self.states.iter_mut().filter_map(|state| match state {
+            State::Heard(cache) => Some(cache),
+            State::None | State::Kv(_) => None,
+        });
+        for (state, cache) in heard_by.zip(&heard.caches) {
+            *state = Some(Arc::clone(cache));
+        }
+        Ok(())
+    }
+
+    /// Whether there is nothing to hear, or it has been heard.
+    pub(crate) fn has_heard(&self) -> bool {
+        !self.states.iter().any(|state| matches!(state, State::Heard(None)))
     }
 
     /// Forgets every position from `len` on, and returns the position that it is at then: `len`, or 0 where a layer no longer

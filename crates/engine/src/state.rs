@@ -8,6 +8,8 @@ pub use kv_cache::KvCache;
 pub use kv_kind::{KvKind, KvShape, RECENT};
 pub use pages::PAGE;
 
+use std::sync::Arc;
+
 use kv_cache::KvSnapshot;
 
 /// The state of one layer of one session. A kind of layer that keeps something else adds a variant.
@@ -17,6 +19,8 @@ pub(crate) enum State {
     None,
     /// Keys and values.
     Kv(Box<KvCache>),
+    /// Keys and values of what the session hears, whatever its position; `None` before it has heard anything.
+    Heard(Option<Arc<KvCache>>),
 }
 
 impl State {
@@ -25,13 +29,14 @@ impl State {
         match self {
             State::None => 0,
             State::Kv(cache) => cache.bytes(),
+            State::Heard(cache) => cache.as_ref().map_or(0, |cache| cache.bytes()),
         }
     }
 
     /// Whether the sequence can go on from `position`.
     pub(crate) fn reaches(&self, position: usize) -> bool {
         match self {
-            State::None => true,
+            State::None | State::Heard(_) => true,
             State::Kv(cache) => cache.reaches(position),
         }
     }
@@ -39,7 +44,7 @@ impl State {
     /// Forgets every position from `len` on, which it [reaches](Self::reaches).
     pub(crate) fn truncate(&mut self, len: usize) {
         match self {
-            State::None => {}
+            State::None | State::Heard(_) => {}
             State::Kv(cache) => cache.truncate(len),
         }
     }
@@ -49,6 +54,7 @@ impl State {
         match self {
             State::None => StateSnapshot::None,
             State::Kv(cache) => StateSnapshot::Kv(cache.snapshot(len)),
+            State::Heard(cache) => StateSnapshot::Heard(cache.clone()),
         }
     }
 
@@ -65,6 +71,7 @@ impl State {
         match (self, snapshot) {
             (State::None, StateSnapshot::None) => {}
             (State::Kv(cache), StateSnapshot::Kv(snapshot)) => cache.restore(snapshot, len),
+            (State::Heard(cache), StateSnapshot::Heard(snapshot)) => cache.clone_from(snapshot),
             _ => unreachable!("states of one layer are of one kind"),
         }
     }
@@ -76,6 +83,8 @@ pub(crate) enum StateSnapshot {
     None,
     /// Keys and values.
     Kv(KvSnapshot),
+    /// Keys and values of what was heard.
+    Heard(Option<Arc<KvCache>>),
 }
 
 impl StateSnapshot {
@@ -84,6 +93,7 @@ impl StateSnapshot {
         match self {
             StateSnapshot::None => 0,
             StateSnapshot::Kv(snapshot) => snapshot.bytes(),
+            StateSnapshot::Heard(cache) => cache.as_ref().map_or(0, |cache| cache.bytes()),
         }
     }
 }

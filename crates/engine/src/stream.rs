@@ -261,15 +261,18 @@ impl Shared {
 
 /// A projection as projections of some of its features each, with about `bytes` of weights.
 fn bands(projection: &Arc<Projection>, bytes: u64) -> Vec<Arc<Projection>> {
-    let [Linear { weight, bias: None, out }] = &projection.parts[..] else {
+    let [Linear { weight, biases, out }] = &projection.parts[..] else {
         return vec![Arc::clone(projection)];
     };
+    if !biases.is_empty() {
+        return vec![Arc::clone(projection)];
+    }
     let mut left = *out;
     let band = |weight: load::Tensor| {
         // Rows beyond the last feature are padding.
         let out = weight.rows().min(left);
         left -= out;
-        let parts = vec![Linear { weight, bias: None, out }];
+        let parts = vec![Linear { weight, biases: vec![], out }];
         let Projection { path, input, share, .. } = &**projection;
         Arc::new(Projection { path: path.clone(), parts, input: *input, out, share: *share })
     };

@@ -1,9 +1,11 @@
 //! The parameters of layers.
 
+use std::ops::Range;
+
 use load::Tensor;
 use model::Norm;
 
-/// A norm, with its factor and, for LayerNorm, its bias: f32, `[width]` each.
+/// A norm, with its factor and, for a LayerNorm that has one, its bias: f32, `[width]` each.
 #[derive(Debug)]
 pub struct NormWeights {
     /// The kind of norm.
@@ -19,10 +21,37 @@ pub struct NormWeights {
 pub struct Linear {
     /// `[rows, in]`; `rows` may exceed `out` by padding.
     pub weight: Tensor,
-    /// f32, `[out]`.
-    pub bias: Option<Tensor>,
+    /// Added to its results. A feature that none of them covers has no bias.
+    pub biases: Vec<Bias>,
     /// Output features.
     pub out: usize,
+}
+
+/// Added to the results of some features of a matrix that follow each other.
+#[derive(Clone, Debug)]
+pub struct Bias {
+    /// The first of these features.
+    pub first: usize,
+    /// f32, `[features]`.
+    pub values: Tensor,
+}
+
+impl Bias {
+    /// That of all features.
+    pub fn whole(values: Tensor) -> Bias {
+        Bias { first: 0, values }
+    }
+}
+
+impl Linear {
+    /// The biases of the features of `range`, each with the place in `range` that it begins at.
+    pub fn biases_of(&self, range: Range<usize>) -> impl Iterator<Item = (usize, &[f32])> {
+        self.biases.iter().filter_map(move |Bias { first, values }| {
+            let values = values.as_f32();
+            let (start, end) = (range.start.max(*first), range.end.min(first + values.len()));
+            (start < end).then(|| (start - range.start, &values[start - first..end - first]))
+        })
+    }
 }
 
 /// Matrices that share an input; their outputs lie side by side.

@@ -4,7 +4,7 @@ mod shapes;
 
 use std::collections::BTreeMap;
 
-use crate::computes::{Computes, Decoder, Encoder, NotRun};
+use crate::computes::{AudioEncoder, Computes, Decoder, Encoder, NotRun};
 use crate::module::Tree;
 use crate::param::Role;
 
@@ -80,6 +80,24 @@ impl Architecture {
         }
     }
 
+    /// The module that gives the decoder vectors of sound, if it transcribes: [`AUDIO_ENCODER`](Self::AUDIO_ENCODER).
+    pub fn audio_encoder(&self) -> Option<&AudioEncoder> {
+        match self.get(Self::AUDIO_ENCODER) {
+            Some(Computes::AudioEncoder(encoder)) => Some(encoder),
+            _ => None,
+        }
+    }
+
+    /// The path of the module that gives vectors of sound.
+    pub const AUDIO_ENCODER: &'static str = "enc";
+
+    /// The paths of all layers, those of sound first.
+    fn layer_paths(&self) -> impl Iterator<Item = String> {
+        let heard = self.audio_encoder().map_or(0, |encoder| encoder.layers);
+        let heard = (0..heard).map(|n| format!("{}.layers.{n}", Self::AUDIO_ENCODER));
+        heard.chain((0..self.layers()).map(|n| format!("layers.{n}")))
+    }
+
     /// Tokens in the vocabulary.
     pub fn vocab(&self) -> u64 {
         match &self.whole {
@@ -141,6 +159,7 @@ impl Architecture {
                 matches!(
                     computes,
                     Computes::Attention(_)
+                        | Computes::CrossAttention(_)
                         | Computes::LatentAttention(_)
                         | Computes::FeedForward(_)
                         | Computes::Mixture(_)
@@ -150,8 +169,7 @@ impl Architecture {
         if !said("token_embedding", |computes| matches!(computes, Computes::Embedding { .. })) {
             return Some("token_embedding".to_owned());
         }
-        for n in 0..self.layers() {
-            let path = format!("layers.{n}");
+        for path in self.layer_paths() {
             let Some(Computes::Residual(branches)) = self.get(&path) else { return Some(path) };
             for branch in branches {
                 let at = |child: &str| format!("{path}.{child}");

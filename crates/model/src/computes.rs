@@ -12,7 +12,7 @@ pub enum Norm {
         /// Added to the mean square.
         eps: f32,
     },
-    /// `(x - mean) / sqrt(var + eps) * w + b`.
+    /// `(x - mean) / sqrt(var + eps) * w + b`, where it has a bias `b`.
     Layer {
         /// Added to the variance.
         eps: f32,
@@ -32,8 +32,10 @@ pub struct Attention {
     pub head_dim: u64,
     /// A query sees itself and the `window - 1` positions before it; `None`: all before it.
     pub window: Option<u64>,
-    /// A query sees every position of its sequence, those after it too. There is no window then.
+    /// A query sees the positions of its sequence that are after it, too: as many as before it.
     pub bidirectional: bool,
+    /// Scores have an addend by the distance of query and key, of a table of the whole model.
+    pub relative: Option<Relative>,
     /// Its rotary embedding, if positions are rotary: of the first elements of each head, if not of all.
     pub rope: Option<Rope>,
     /// Scores are multiplied by this before the softmax.
@@ -52,6 +54,7 @@ impl Attention {
             head_dim: *c.head_dim,
             window: c.is_windowed(n).then_some(*c.window),
             bidirectional: false,
+            relative: None,
             rope: None,
             scale: (*c.attention_scale / by_layer) as f32,
             soft_cap: (*c.score_soft_cap > 0.0).then_some(*c.score_soft_cap as f32),
@@ -62,6 +65,48 @@ impl Attention {
     pub(crate) fn rotary(self, c: &Config, n: u64) -> Attention {
         Attention { rope: Some(Rope::of(c, n)), ..self }
     }
+}
+
+/// Addends of scores by distance, as T5 has them for both directions: near keys have one for each distance, farther ones share one
+/// by the logarithm of the distance. The table is [`Relative::TABLE`], `[buckets, heads]` at least.
+///
+/// Source: transformers `MPNetEncoder.relative_position_bucket`, modeling_mpnet.py@v5.23.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Relative {
+    /// Kinds of distances: half of them for keys that are before their query, or at it.
+    pub buckets: u64,
+    /// Keys that are as far as this, or farther, have the addend of the farthest.
+    pub farthest: u64,
+}
+
+impl Relative {
+    /// The parameter that holds the addends.
+    pub const TABLE: &'static str = "relative_bias.weight";
+
+    /// The row of the table for a key that is `distance` positions after its query.
+    pub fn bucket(self, distance: i64) -> u64 {
+        let (half, far) = (self.buckets / 2, distance.unsigned_abs());
+        let first = if distance > 0 { half } else { 0 };
+        let exact = half / 2;
+        if far < exact {
+            return first + far;
+        }
+        // In f32, and in this order, as the reference has it.
+        let steps = (far as f32 / exact as f32).ln() / (self.farthest as f64 / exact as f64).ln() as f32
+            * (half - exact) as f32;
+        first + exact.saturating_add(u64::try_from(steps as i64).unwrap_or(0)).min(half - 1)
+    }
+}
+
+/// Attention to the vectors that an audio encoder gives, whose keys and values are made once. Its children: `q`, `kv`, `output`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CrossAttention {
+    /// Heads, of queries as of keys and values.
+    pub heads: u64,
+    /// Elements of a head.
+    pub head_dim: u64,
+    /// Scores are multiplied by this before the softmax.
+    pub scale: f32,
 }
 
 /// Low-rank attention (MLA) of one layer: keys and values of all heads are made of one latent vector for each position, and queries
@@ -183,9 +228,22 @@ pub struct Decoder {
     pub logit_soft_cap: Option<f32>,
 }
 
+/// A log-mel spectrogram to vectors, which the [cross-attention](CrossAttention) of a decoder looks at. Its children: `conv1` and
+/// `conv2`, convolutions over three frames with GELU after each, of which the second takes every other frame; `position_embedding`,
+/// whose rows are added; `layers.0`, `layers.1`, …; `output_norm`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AudioEncoder {
+    /// Mel bands of a frame.
+    pub mels: u64,
+    /// Vectors of a window: half as many as it has frames.
+    pub context: u64,
+    /// The number of layers.
+    pub layers: u64,
+}
+
 /// Tokens to vectors: every token sees the whole sequence. Its children: `token_embedding`; `position_embedding` and
 /// `token_type_embedding` (of which the first row counts), if it has them, whose rows are added; `embedding_norm`, if the sum is
-/// normed; `layers.0`, `layers.1`, …. The vectors are what the last layer leaves.
+/// normed; `layers.0`, `layers.1`, …; `output_norm`, if what the last layer leaves is normed; `relative_bias`, if layers add by distance.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Encoder {
     /// Tokens in the vocabulary.
@@ -196,6 +254,21 @@ pub struct Encoder {
     pub context: u64,
     /// The number of layers.
     pub layers: u64,
+    /// This token takes no position: its row of `position_embedding` is that of its own number, and rows of other tokens count
+    /// from the one after that. `None`: every token takes one, from 0 on.
+    pub padding: Option<u64>,
+}
+
+/// Scores of a text, of the vectors of its tokens: `output(norm(act(dense(x))))`. Its children: `dense`; `norm`, if there is one;
+/// `output`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Score {
+    /// How many scores.
+    pub labels: u64,
+    /// `x` is the mean of all vectors, not the first.
+    pub mean: bool,
+    /// Applied to what `dense` gives; `None`: tanh.
+    pub activation: Option<Activation>,
 }
 
 /// The computation of a module with its children and parameters, which it finds at paths below its own.
@@ -218,12 +291,20 @@ pub enum Computes {
     },
     /// Attention.
     Attention(Attention),
+    /// A part of a decoder that gives vectors of sound.
+    AudioEncoder(AudioEncoder),
+    /// A convolution over three frames: `weight` `[out, in, 3]`, `bias` `[out]`.
+    Convolution,
+    /// Attention to what an audio encoder gives.
+    CrossAttention(CrossAttention),
     /// Low-rank attention.
     LatentAttention(LatentAttention),
     /// A feed-forward network.
     FeedForward(FeedForward),
     /// A mixture of experts.
     Mixture(Mixture),
+    /// Scores of a text.
+    Score(Score),
 }
 
 /// The engine does not run a model; its weights can still be loaded and converted.
@@ -249,5 +330,25 @@ impl Rope {
             (*c.rope_theta, &c.rope_scaling)
         };
         Rope { theta, dims: *c.rope_dims, context: *c.context, scaling: scaling.value.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first distance of each row, by `MPNetEncoder.relative_position_bucket` of transformers 5.23.
+    #[test]
+    fn distances_share_addends_as_in_the_reference() {
+        let relative = Relative { buckets: 32, farthest: 128 };
+        let firsts = [0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 23, 32, 46, 64, 91, 200];
+        for (bucket, range) in (0u64..).zip(firsts.windows(2)) {
+            for far in range[0]..range[1] {
+                assert_eq!(relative.bucket(-far), bucket, "{far} before");
+                if far > 0 {
+                    assert_eq!(relative.bucket(far), 16 + bucket, "{far} after");
+                }
+            }
+        }
     }
 }

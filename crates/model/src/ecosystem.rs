@@ -4,11 +4,16 @@ use std::fmt;
 
 /// An ecosystem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum DialectName {
     /// llama.cpp's GGUF.
     Gguf,
     /// Hugging Face transformers.
     Hf,
+    /// CTranslate2.
+    Ctranslate2,
+    /// OpenAI's own files: PyTorch's, and those of whisper.cpp.
+    Openai,
 }
 
 impl fmt::Display for DialectName {
@@ -16,6 +21,8 @@ impl fmt::Display for DialectName {
         f.write_str(match self {
             DialectName::Gguf => "gguf",
             DialectName::Hf => "hf",
+            DialectName::Ctranslate2 => "ctranslate2",
+            DialectName::Openai => "openai",
         })
     }
 }

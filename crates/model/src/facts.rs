@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use checkpoint::{Metadata, Value};
+use checkpoint::{Ctranslate2Metadata, Metadata, Value};
 
 use crate::ecosystem::DialectName;
 
@@ -116,6 +116,8 @@ impl Facts for Metadata {
     fn dialect(&self) -> DialectName {
         match self {
             Metadata::Gguf(_) => DialectName::Gguf,
+            Metadata::Ctranslate2(_) => DialectName::Ctranslate2,
+            Metadata::Openai(_) => DialectName::Openai,
             _ => DialectName::Hf,
         }
     }
@@ -124,6 +126,10 @@ impl Facts for Metadata {
         match self {
             Metadata::Gguf(metadata) => metadata.get(key).map(|v| Fact::from_gguf(&v)),
             Metadata::Hf(metadata) => metadata.config()?.lookup(key),
+            Metadata::Ctranslate2(metadata) => ctranslate2(metadata, key),
+            // Its only model with such sizes.
+            Metadata::Openai(_) if key == ARCHITECTURE => Some(Fact::Str("whisper".to_owned())),
+            Metadata::Openai(metadata) => metadata.dim(key).map(|n| of_number(n as f64)),
             _ => None,
         }
     }
@@ -134,6 +140,15 @@ impl Facts for Metadata {
                 metadata.iter().map(|(key, value)| (key.to_owned(), Fact::from_gguf(&value))).collect()
             }
             Metadata::Hf(metadata) => metadata.config().map(Facts::pairs).unwrap_or_default(),
+            Metadata::Openai(metadata) => {
+                metadata.dims().map(|(key, n)| (key.to_owned(), of_number(n as f64))).collect()
+            }
+            Metadata::Ctranslate2(metadata) => {
+                let own = [SPEC, REVISION].map(|key| (key.to_owned(), ctranslate2(metadata, key)));
+                let own = own.into_iter().filter_map(|(key, fact)| Some((key, fact?)));
+                let attributes = metadata.attributes().map(|(key, x)| (key.to_owned(), of_number(x)));
+                own.chain(attributes).chain(metadata.config().map(Facts::pairs).unwrap_or_default()).collect()
+            }
             _ => Vec::new(),
         }
     }
@@ -144,6 +159,39 @@ impl Facts for Metadata {
             Value::Array(tokens) => Some((TOKENS.to_owned(), tokens.len())),
             _ => None,
         }
+    }
+}
+
+const ARCHITECTURE: &str = "architecture";
+const SPEC: &str = "spec";
+const REVISION: &str = "revision";
+
+/// The value of `key` in CTranslate2: of the file, an attribute, an extent `X[0]` of the variable `X`, the number of layers
+/// `X_*`, or a key of the config.json beside it.
+fn ctranslate2(metadata: &Ctranslate2Metadata, key: &str) -> Option<Fact> {
+    match key {
+        SPEC => return Some(Fact::Str(metadata.spec().to_owned())),
+        REVISION => return Some(Fact::Count(metadata.revision().into())),
+        _ => {}
+    }
+    if let Some(attribute) = metadata.attribute(key) {
+        return Some(of_number(attribute));
+    }
+    if let Some((name, axis)) = key.strip_suffix(']').and_then(|key| key.rsplit_once('[')) {
+        return metadata.shape(name)?.get(axis.parse::<usize>().ok()?).copied().map(Fact::Count);
+    }
+    if let Some(layers) = key.strip_suffix('*') {
+        let count = metadata.layers(layers);
+        return (count > 0).then_some(Fact::Count(count));
+    }
+    metadata.config()?.lookup(key)
+}
+
+/// A number, as a count if it is one.
+fn of_number(x: f64) -> Fact {
+    match u64::try_from(x as i64) {
+        Ok(whole) if x.fract() == 0.0 && x < 1e15 => Fact::Count(whole),
+        _ => Fact::Number(x),
     }
 }
 

@@ -93,7 +93,7 @@ impl Model {
         noted: BTreeMap<String, Verdict>,
     ) -> Result<Model, Error> {
         let tree = Tree::canonical(&*family.module(&config));
-        let tree = family::checked(tree, family.dialect(dialect).as_ref())
+        let tree = family::checked(tree, family::dialect(family, dialect).as_ref())
             .map_err(|problems| Error::Family { family: family.name(), problems })?;
         Ok(Model { family, config, dialect, noted, tree: Arc::new(tree) })
     }
@@ -219,15 +219,41 @@ impl Model {
         entries: impl Iterator<Item = &'a str>,
     ) -> Result<tensor::Bindings, Ambiguous> {
         // A checkpoint of a dialect that the family is not in does not claim to be of the family.
-        let Some(dialect) = self.family.dialect(dialect) else { return Ok(tensor::Bindings::default()) };
+        let Some(dialect) = family::dialect(self.family, dialect) else {
+            return Ok(tensor::Bindings::default());
+        };
         dialect.bindings(self.params(), &self.config, entries)
+    }
+
+    /// The part of the first axis of the entry called `name` that must be zero, and the number of equal parts: the model has no
+    /// parameter for it.
+    pub fn zeros_in(&self, name: &str) -> Option<(u64, u64)> {
+        let dialect = family::dialect(self.family, self.dialect)?;
+        let zeros = dialect.zeros.iter().find(|zeros| tensor::Pattern::new(zeros.entry).matches(name))?;
+        Some((zeros.part, zeros.of))
     }
 
     /// Why files of `dialect` leave out the canonical parameter called `name`, if they do.
     pub fn left_out(&self, dialect: DialectName, name: &str) -> Option<&'static str> {
-        let dialect = self.family.dialect(dialect)?;
+        let dialect = family::dialect(self.family, dialect)?;
         let fits = |(pattern, _): &&(&str, &str)| tensor::Pattern::new(*pattern).matches(name);
         dialect.without.iter().find(fits).map(|(_, why)| *why)
+    }
+
+    /// The entry of files of `dialect` that holds the canonical parameter called `name` and nothing else, if there is one.
+    pub fn entry(&self, dialect: DialectName, name: &str) -> Option<String> {
+        let dialect = family::dialect(self.family, dialect)?;
+        let written = dialect.written(self.params(), &self.config, false).bindings;
+        written.into_iter().find(|binding| binding.name == name).and_then(|binding| match binding.expr {
+            tensor::Expr::Source(entry) => Some(entry),
+            _ => None,
+        })
+    }
+
+    /// Why files of `dialect` leave out a part of the canonical parameter called `name`, if they do.
+    pub fn cut(&self, dialect: DialectName, name: &str) -> Option<&'static str> {
+        let dialect = family::dialect(self.family, dialect)?;
+        dialect.cut.iter().find(|(param, _)| *param == name).map(|(_, why)| *why)
     }
 
     /// Whether mlx-lm's names of some parameters differ from those of transformers.

@@ -78,6 +78,15 @@ pub enum Problem {
         /// Its elements that parameters are made from.
         used: u64,
     },
+    /// A part of an entry for which the model has no parameter, and which must be zero, is not.
+    NotZero {
+        /// The entry.
+        entry: String,
+        /// Its shape.
+        shape: Shape,
+        /// The part, counted from 0, and the number of equal parts of its first axis.
+        part: (u64, u64),
+    },
     /// A pattern of what may be absent that no parameter has.
     NothingToAllow {
         /// The pattern.
@@ -229,6 +238,7 @@ impl Problem {
             | Problem::Unused { .. }
             | Problem::Renamed { .. }
             | Problem::PartlyUsed { .. }
+            | Problem::NotZero { .. }
             | Problem::Dtype { .. }
             | Problem::Shape { .. } => Blame::Mismatch,
             Problem::Mixed { .. }
@@ -267,6 +277,18 @@ impl Problems {
     /// The problems one by one, in the order in which they were found. Never empty.
     pub fn iter(&self) -> std::slice::Iter<'_, Problem> {
         self.0.iter()
+    }
+
+    /// Says of entries that are used in part what is wrong with the rest: `part` gives the part that must be zero, counted
+    /// from 0, and the number of equal parts.
+    pub fn blame_parts(&mut self, part: &dyn Fn(&str) -> Option<(u64, u64)>) {
+        for problem in &mut self.0 {
+            if let Problem::PartlyUsed { entry, shape, .. } = problem
+                && let Some(part) = part(entry)
+            {
+                *problem = Problem::NotZero { entry: entry.clone(), shape: shape.clone(), part };
+            }
+        }
     }
 
     /// Rules, in TOML, that mend names which all differ alike, if they do.

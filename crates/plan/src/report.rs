@@ -216,7 +216,8 @@ fn subject(problem: &Problem) -> &str {
     match problem {
         Problem::Missing { entry, .. }
         | Problem::Unused { entry, .. }
-        | Problem::PartlyUsed { entry, .. } => entry,
+        | Problem::PartlyUsed { entry, .. }
+        | Problem::NotZero { entry, .. } => entry,
         Problem::Shape { param, .. }
         | Problem::Expression { param, .. }
         | Problem::Mixed { param, .. }
@@ -445,6 +446,13 @@ fn message(problem: &Problem, name: &dyn Fn(&str) -> String) -> Message {
             let (found, wanted) = example;
             (format!("{n} tensors {differ}"), format!(": wanted `{wanted}`, found `{found}`, and so on"))
         }
+        Problem::NotZero { entry, shape, part: (part, of) } => (
+            format!("`{}`", name(entry)),
+            format!(
+                " {shape}: part {} of {of} must be zero, as the model has no parameter for it, and is not",
+                part + 1
+            ),
+        ),
         Problem::PartlyUsed { entry, shape, used } => {
             let all = shape.elements().unwrap_or(0);
             hints.push("do the sizes of the configuration belong to these files?".into());

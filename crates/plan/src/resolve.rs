@@ -575,15 +575,8 @@ impl Near {
             .known
             .entry(pattern)
             .or_insert_with_key(|p| nearest(p, wanted.iter().map(String::as_str)).map(str::to_string));
-        near.as_ref().map(|n| fill(n, entry))
+        near.as_ref().map(|n| Pattern::new(n.as_str()).with_numbers_of(entry))
     }
-}
-
-/// Puts the numbers of `entry` in the holes of `pattern`.
-fn fill(pattern: &str, entry: &str) -> String {
-    let mut numbers = entry.split('.').filter(|s| !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit()));
-    let segment = |s| if s == "{n}" { numbers.next().unwrap_or(s) } else { s };
-    pattern.split('.').map(segment).collect::<Vec<_>>().join(".")
 }
 
 /// Why `expr` may not be walked, as a problem of `param`.

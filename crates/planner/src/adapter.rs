@@ -6,7 +6,7 @@ use std::sync::Arc;
 use checkpoint::Checkpoint;
 use model::{Model, better_fit};
 use plan::{Mapped, MappedTensor, Problem, Problems, ResolveOptions, Resolved};
-use tensor::{Binding, Bindings, DropRule, Expr, Mapping, Pattern, Presence, Target};
+use tensor::{Binding, Bindings, DropRule, Dtype, Expr, Mapping, Pattern, Presence, Target, TensorEntry};
 
 use crate::error::{Error, shown};
 
@@ -37,6 +37,8 @@ impl Adapter {
         let bindings = self.bindings(checkpoint, model, &names)?;
         self.matched(checkpoint, mapped.as_ref(), bindings, Some(model.family.name())).map_err(|mut e| {
             if let Error::Misfit { fit, backbone, problems, .. } = &mut e {
+                // Those that are zero are no problem.
+                problems.blame_parts(&|entry| model.zeros_in(entry));
                 let claimed = Some((model.family.name(), model.dialect));
                 *fit = better_fit(names.iter().copied(), claimed).map(Box::new);
                 *backbone = lacks_only_output(problems);
@@ -96,7 +98,14 @@ impl Adapter {
     fn bindings(&self, checkpoint: &Checkpoint, model: &Model, names: &[&str]) -> Result<Bindings, Error> {
         match &self.bindings {
             Some(bindings) => Ok(Bindings::clone(bindings)),
-            None => bindings(checkpoint, model, names),
+            None => {
+                let mut bindings = bindings(checkpoint, model, names)?;
+                bindings.drops.extend(zeros(checkpoint, model)?);
+                if self.mapping.is_none() {
+                    tie(checkpoint, &mut bindings);
+                }
+                Ok(bindings)
+            }
         }
     }
 
@@ -128,6 +137,70 @@ fn bindings(checkpoint: &Checkpoint, model: &Model, names: &[&str]) -> Result<Bi
         family: model.family.name(),
         source: Box::new(source),
     })
+}
+
+/// Ties the parameters that may be tied and whose entry is that of the other under another name: it is held once.
+fn tie(checkpoint: &Checkpoint, bindings: &mut Bindings) {
+    let entry = |binding: &Binding| match &binding.expr {
+        Expr::Source(name) => checkpoint.entry(name),
+        _ => None,
+    };
+    let same = |a: &TensorEntry, b: &TensorEntry| {
+        a.name != b.name
+            && (&a.planes, &a.shape, &a.scheme, &a.strides) == (&b.planes, &b.shape, &b.scheme, &b.strides)
+    };
+    let mut tied = vec![];
+    for (i, binding) in bindings.bindings.iter().enumerate() {
+        let Presence::TiedTo(root) = &binding.presence else { continue };
+        let root = bindings.bindings.iter().find(|other| other.name == *root).and_then(entry);
+        if let (Some(own), Some(root)) = (entry(binding), root)
+            && same(own, root)
+        {
+            let why = format!("the same tensor as `{}`", root.name);
+            bindings.drops.push(DropRule { pattern: Pattern::new(&own.name), why });
+            tied.push(i);
+        }
+    }
+    for i in tied {
+        if let Some(binding) = bindings.bindings.get_mut(i) {
+            // No entry has this name: what is tied has none of its own.
+            binding.expr = Expr::source(&binding.name);
+        }
+    }
+}
+
+/// Rules for entries of which a part is zeros that the model does without, after a look at that part. An entry with another
+/// value there gets no rule, and is a problem: it is used in part.
+fn zeros(checkpoint: &Checkpoint, model: &Model) -> Result<Vec<DropRule>, Error> {
+    let mut drops = vec![];
+    for entry in checkpoint.entries() {
+        let Some((part, of)) = model.zeros_in(&entry.name) else { continue };
+        if is_zero(checkpoint, entry, part, of)? {
+            let why = "a part that is zero, and that the model does without".to_owned();
+            drops.push(DropRule { pattern: Pattern::new(&entry.name), why });
+        }
+    }
+    Ok(drops)
+}
+
+/// True if part `part` of `of` equal parts of the vector `entry` is zero. Of encodings but plain floats, this is not known.
+fn is_zero(checkpoint: &Checkpoint, entry: &TensorEntry, part: u64, of: u64) -> Result<bool, Error> {
+    let (Some(dtype), [plane], [len]) = (entry.scheme.dtype(), &entry.planes[..], &entry.shape[..]) else {
+        return Ok(false);
+    };
+    let is_float = matches!(dtype, Dtype::F32 | Dtype::F16 | Dtype::BF16);
+    if !is_float || entry.strides.is_some() || !len.is_multiple_of(of) {
+        return Ok(false);
+    }
+    let bytes = len / of * dtype.bytes();
+    let mut values = vec![0; usize::try_from(bytes).unwrap_or(0)];
+    checkpoint.file(plane.file).read_at(plane.bytes.start + part * bytes, &mut values)?;
+    // A zero may have a sign, which is the last bit.
+    let mut numbers = values.chunks_exact(usize::try_from(dtype.bytes()).unwrap_or(1));
+    Ok(numbers.all(|number| match number.split_last() {
+        Some((last, rest)) => last | 0x80 == 0x80 && rest.iter().all(|byte| *byte == 0),
+        None => true,
+    }))
 }
 
 /// Whether the output matrix is all that is missing.

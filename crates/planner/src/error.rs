@@ -92,7 +92,7 @@ pub enum Error {
         why: &'static str,
     },
     /// The model cannot be split across the ranks of the mesh.
-    #[error("this model cannot be split across these ranks:{}", undivided(problems))]
+    #[error("{UNDIVIDED}\n{}", undivided(problems).join("\n"))]
     Undivided {
         /// Every parameter that cannot be divided.
         problems: Vec<model::Undivided>,
@@ -117,6 +117,28 @@ pub enum Error {
     Owners {
         /// Every such name.
         problems: Vec<model::module::TwoOwners>,
+    },
+    /// No layout has this name.
+    #[error("no layout is called `{name}`")]
+    Layout {
+        /// The name.
+        name: String,
+        /// The nearest existing name.
+        near: Option<String>,
+    },
+    /// No preset has this name.
+    #[error("no preset is called `{name}`")]
+    Preset {
+        /// The name.
+        name: String,
+        /// The nearest existing name.
+        near: Option<String>,
+    },
+    /// The runtime that a plan is for would not take its parameters, or not as they are meant.
+    #[error("{}", what.problems())]
+    Refused {
+        /// Everything that is in the way.
+        what: Diagnostics,
     },
     /// No scheme has this name.
     #[error("no scheme is called `{name}`")]
@@ -186,15 +208,18 @@ impl Error {
             Error::Mapping { path, problems } => problems.diagnostics().under(&unmapped(path)),
             Error::AsStored { path, problems } => problems.diagnostics().under(&as_stored(path)),
             Error::Mesh { what } | Error::Stage { what } => what.clone().into(),
-            Error::Scheme { near, .. } => {
+            Error::Undivided { problems } => {
+                let all: Diagnostics = undivided(problems).into_iter().map(Diagnostic::new).collect();
+                all.under(UNDIVIDED)
+            }
+            Error::Scheme { near, .. } | Error::Layout { near, .. } | Error::Preset { near, .. } => {
                 Diagnostics::of(self, near.iter().map(|near| format!("the nearest is `{near}`")))
             }
-            Error::Encoding { what } => what.clone(),
+            Error::Encoding { what } | Error::Refused { what } => what.clone(),
             Error::Isa(error) => error.diagnostics(),
             Error::Lora(error) => error.diagnostics(),
             Error::RulesIo { .. }
             | Error::NoWayBack { .. }
-            | Error::Undivided { .. }
             | Error::NoTensors { .. }
             | Error::Owners { .. } => Diagnostics::of(self, None),
         }
@@ -223,6 +248,9 @@ impl Error {
             | Error::Owners { .. }
             | Error::Rules(_)
             | Error::Scheme { .. }
+            | Error::Layout { .. }
+            | Error::Preset { .. }
+            | Error::Refused { .. }
             | Error::Encoding { .. } => true,
             Error::Checkpoint(e) => matches!(e, checkpoint::Error::Misuse(_)),
             _ => false,
@@ -251,8 +279,10 @@ fn as_stored(path: &str) -> String {
     format!("`{path}`:")
 }
 
+const UNDIVIDED: &str = "this model cannot be split across these ranks:";
+
 /// One line for each kind of parameter.
-fn undivided(problems: &[model::Undivided]) -> String {
+fn undivided(problems: &[model::Undivided]) -> Vec<String> {
     let mut groups: Vec<(String, &model::Undivided, usize)> = vec![];
     for problem in problems {
         let pattern = tensor::Pattern::of(&problem.name).to_string();
@@ -265,7 +295,7 @@ fn undivided(problems: &[model::Undivided]) -> String {
         let name = if *count == 1 { problem.name.clone() } else { format!("{pattern}` ({count} of them)") };
         let quote = if *count == 1 { "`" } else { "" };
         format!(
-            "\n  `{name}{quote}: cannot split {} across {} ranks; use {}",
+            "  `{name}{quote}: cannot split {} across {} ranks; use {}",
             problem.what, problem.ranks, problem.wanted
         )
     };

@@ -58,14 +58,17 @@ impl LayoutKind {
     /// The layout, where it is one of parameters, and known without the machine's kernels.
     fn layout(self) -> Option<&'static dyn Layout> {
         Some(match self {
-            LayoutKind::Source | LayoutKind::Packed { .. } => return None,
             LayoutKind::Canonical => &Canonical,
             LayoutKind::InPlace => &InPlace,
             LayoutKind::Named(DialectName::Gguf) => &Named(DialectName::Gguf),
             LayoutKind::Named(DialectName::Hf) => &Named(DialectName::Hf),
+            LayoutKind::Named(DialectName::Ctranslate2) => &Named(DialectName::Ctranslate2),
+            LayoutKind::Named(DialectName::Openai) => &Named(DialectName::Openai),
             LayoutKind::Mlx => &Mlx,
             LayoutKind::Modules => &Modules,
             LayoutKind::Of(layout) => layout,
+            // Of parameters as stored, of these kernels, of ecosystems that have no layout of files yet.
+            LayoutKind::Source | LayoutKind::Packed { .. } | LayoutKind::Named(_) => return None,
         })
     }
 

@@ -88,30 +88,36 @@ impl Request {
     /// Moves the first by name of each set of tied targets before the others: it is the one that is held, and the
     /// others share it.
     pub fn tie_to_first_names(&mut self) {
-        let resolved = Arc::clone(&self.resolved);
+        for (other, first) in self.ties() {
+            if self.targets[first].name > self.targets[other].name {
+                self.targets.swap(first, other);
+            }
+        }
+    }
+
+    /// The targets that are tied to an earlier one, each with the first of them, by their places.
+    pub fn ties(&self) -> Vec<(usize, usize)> {
+        let params = &self.resolved.params;
         let ties: HashMap<&str, &str> =
-            resolved.params.iter().filter_map(|p| Some((p.name.as_str(), p.tied_to.as_deref()?))).collect();
+            params.iter().filter_map(|p| Some((p.name.as_str(), p.tied_to.as_deref()?))).collect();
         let roots: HashSet<&str> = ties.values().copied().collect();
         // The expression of a tied target over the root's name, and the first target with that expression.
         let mut firsts: Vec<(Expr, usize)> = vec![];
-        for i in 0..self.targets.len() {
+        let mut pairs = vec![];
+        for (i, target) in self.targets.iter().enumerate() {
             let mut tied = false;
-            let root = self.targets[i].expr.substitute::<Infallible>(&mut |name| {
+            let root = target.expr.substitute::<Infallible>(&mut |name| {
                 tied |= ties.contains_key(name) || roots.contains(name);
                 Ok(Cow::Owned(Expr::source(ties.get(name).copied().unwrap_or(name))))
             });
             let root = root.unwrap_or_else(|never| match never {});
-            if !tied {
-                continue;
-            }
-            match firsts.iter().find(|(expr, _)| *expr == root) {
-                Some(&(_, first)) if self.targets[first].name > self.targets[i].name => {
-                    self.targets.swap(first, i);
-                }
-                Some(_) => {}
-                None => firsts.push((root, i)),
+            match firsts.iter().find(|(expr, _)| tied && *expr == root) {
+                Some((_, first)) => pairs.push((i, *first)),
+                None if tied => firsts.push((root, i)),
+                None => {}
             }
         }
+        pairs
     }
 
     /// Compiles `targets`, with the adapters merged.

@@ -268,7 +268,7 @@ fn attention(isa: Isa) {
         let (codes, ranges) = (vec![0x35u8; n * d], vec![0.01f32; 2 * n * d / POSITIONS]);
         let page = POSITIONS * d;
         let (of_page, visible) = (2 * page / POSITIONS, vec![0..SPAN; rows]);
-        let how = Attention { heads, scale: 0.1, soft_cap: None };
+        let how = Attention { heads, scale: 0.1, soft_cap: None, relative: None };
         let queries = rows * heads;
         let coded = |bits: u32, i: usize| {
             let bytes = page * bits as usize / 8;
@@ -316,7 +316,7 @@ fn vectors(isa: Isa) {
     show("add", &mut |out| vector::add(isa, out, &x));
     show("dot", &mut |out| _ = black_box(vector::dot(isa, out, &x)));
     show("rms_norm", &mut |out| vector::rms_norm(isa, &x, &w, 1e-5, out));
-    show("layer_norm", &mut |out| vector::layer_norm(isa, &x, &w, &w, 1e-5, out));
+    show("layer_norm", &mut |out| vector::layer_norm(isa, &x, &w, Some(&w), 1e-5, out));
     show("silu_mul", &mut |out| vector::silu_mul(isa, &x, &w, out));
     show("gelu_tanh_mul", &mut |out| vector::gelu_tanh_mul(isa, &x, &w, out));
     show("rope_half", &mut |out| vector::rope_half(isa, out, &cos, &sin));

@@ -26,13 +26,42 @@ const PAD: usize = 16;
 
 /// The parameters of [`attend`] besides its vectors.
 #[derive(Clone, Copy, Debug)]
-pub struct Attention {
+pub struct Attention<'a> {
     /// Query heads that share the key and value head. Not 0.
     pub heads: usize,
     /// The factor of the scores, `1 / sqrt(d)` for most families.
     pub scale: f32,
     /// `c`, if the scores are `c * tanh(scale * q · k / c)`.
     pub soft_cap: Option<f32>,
+    /// What is added to `q · k` by distance, if anything is.
+    pub relative: Option<Relative<'a>>,
+}
+
+/// Addends of `q · k`, by how far a key is from its query.
+#[derive(Clone, Copy, Debug)]
+pub struct Relative<'a> {
+    /// `[heads, 2 reach + 1]`: of the key that is `reach` positions before the query, up to the one `reach` after it. Keys that are
+    /// farther have the addend of the farthest.
+    pub table: &'a [f32],
+    /// Where the query of the first row is, counted from the first position of the blocks. It may be outside.
+    pub first: isize,
+}
+
+impl Relative<'_> {
+    /// Adds what row `row` has for head `head`, of `heads`, to the scores of the positions from `start` on.
+    fn add(&self, (row, head, heads): (usize, usize, usize), start: usize, scores: &mut [f32]) {
+        let width = self.table.len() / heads;
+        let (table, reach) = (&self.table[head * width..][..width], width / 2);
+        // The first of the table, as an index of the scores.
+        let first = self.first + row.cast_signed() - (reach + start).cast_signed();
+        let within = |at: isize| usize::try_from(at).unwrap_or(0).min(scores.len());
+        let (near, after) = (within(first), within(first + width.cast_signed()));
+        let skipped = usize::try_from(-first).unwrap_or(0);
+        scores[..near].iter_mut().for_each(|x| *x += table[0]);
+        let of_near = table.get(skipped..).unwrap_or_default();
+        scores[near..after].iter_mut().zip(of_near).for_each(|(x, by)| *x += by);
+        scores[after..].iter_mut().for_each(|x| *x += table[width - 1]);
+    }
 }
 
 /// A page of [`POSITIONS`] positions. Those that no query sees hold any numbers.
@@ -71,7 +100,7 @@ impl Room {
     }
 }
 
-/// `out[t][h] = softmax(scale * q[t][h] · kᵀ) · v` for each row `t` of queries and each head `h`, over the positions
+/// `out[t][h] = softmax(scale * (q[t][h] · kᵀ)) · v` for each row `t` of queries and each head `h`, over the positions
 /// `visible[t]` of the keys `k` and values `v` of `blocks`, which follow each other.
 ///
 /// `q` is `[rows, heads, d]` and `out` of `[rows, heads]` queries. Neither starts nor ends of `visible` may decrease; a row
@@ -82,7 +111,7 @@ impl Room {
 /// If the lengths do not fit each other, any is 0, a row sees what is not there, or the room is too small.
 pub fn attend(
     isa: Isa,
-    how: Attention,
+    how: Attention<'_>,
     q: &[f32],
     blocks: &[Block<'_>],
     visible: &[Range<usize>],
@@ -100,6 +129,8 @@ pub fn attend(
     let n = blocks.len() * POSITIONS;
     assert!(out.queries() == queries && e > 0, "results of {} queries, not of {queries}", out.queries());
     let in_order = visible.is_sorted_by(|a, b| a.start <= b.start && a.end <= b.end);
+    let width = how.relative.map_or(heads, |relative| relative.table.len());
+    assert!(width > 0 && width.is_multiple_of(heads), "addends of {width} distances for {heads} heads");
     assert!(in_order && visible.iter().all(|v| v.end <= n), "{visible:?} of {n} positions");
     let apart = n + PAD;
     let Room { scores, page, turned, folded, biases } = room;
@@ -139,6 +170,9 @@ pub fn attend(
     for (t, visible) in visible.iter().enumerate() {
         for query in t * heads..(t + 1) * heads {
             let scores = &mut scores[query * apart..][..n];
+            if let Some(relative) = &how.relative {
+                relative.add((t, query - t * heads, heads), visible.start, &mut scores[visible.clone()]);
+            }
             let (most, sum) = weigh(isa, &mut scores[visible.clone()], how.scale, how.soft_cap);
             (out.most[query], out.sum[query]) = (most, sum);
         }

@@ -229,6 +229,13 @@ pub(crate) trait Lanes {
         // SAFETY: as this function.
         unsafe { [Self::sum_i(a), Self::sum_i(b), Self::sum_i(c), Self::sum_i(d)] }
     }
+    /// [`Lanes::sum`] of four vectors.
+    #[inline(always)]
+    unsafe fn sum_4(vectors: [Self::F; 4]) -> [f32; 4] {
+        let [a, b, c, d] = vectors;
+        // SAFETY: as this function.
+        unsafe { [Self::sum(a), Self::sum(b), Self::sum(c), Self::sum(d)] }
+    }
     /// The nearest integers of `a * b`, which are below 2^22, halves to even.
     unsafe fn round(a: Self::F, b: Self::F) -> Self::I;
     /// Writes the low byte of each lane.

@@ -83,6 +83,8 @@ const FAMILIES: &[&dyn SchemeFamily] = &[
     &s::CtIntFamily(s::CtStore::Packed),
     &s::CtIntFamily(s::CtStore::Bytes),
     &s::CtFp8,
+    &s::CTranslate2Int8,
+    &s::CTranslate2Int16,
     &s::ModeloptNvfp4,
 ];
 

@@ -117,17 +117,24 @@ fn rms_norm_body<const FMA: bool>(x: &[f32], w: &[f32], eps: f32, out: &mut [f32
 }
 
 per_isa! {
-    /// `out = (x - mean) / sqrt(variance + eps) * w + b`: LayerNorm.
-    pub fn layer_norm(x: &[f32], w: &[f32], b: &[f32], eps: f32, out: &mut [f32]) = layer_norm_body
+    /// `out = (x - mean) / sqrt(variance + eps) * w + b`: LayerNorm, which may have no `b`.
+    pub fn layer_norm(x: &[f32], w: &[f32], b: Option<&[f32]>, eps: f32, out: &mut [f32]) = layer_norm_body
 }
 #[inline(always)]
-fn layer_norm_body<const FMA: bool>(x: &[f32], w: &[f32], b: &[f32], eps: f32, out: &mut [f32]) {
-    same_length!(x, w, b, out);
+fn layer_norm_body<const FMA: bool>(x: &[f32], w: &[f32], b: Option<&[f32]>, eps: f32, out: &mut [f32]) {
+    same_length!(x, w, out);
     let n = x.len() as f32;
     let mean = sum_by!(x, x, |x, _x, sum| sum + x) / n;
     // The variance from the differences, not from the squares: activations may have a large mean.
     let variance = sum_by!(x, x, |x, _x, sum| fma::<FMA>(x - mean, x - mean, sum)) / n;
     let scale = 1.0 / (variance + eps).sqrt();
+    let Some(b) = b else {
+        for ((out, x), w) in out.iter_mut().zip(x).zip(w) {
+            *out = (x - mean) * scale * w;
+        }
+        return;
+    };
+    same_length!(b, out);
     for (((out, x), w), b) in out.iter_mut().zip(x).zip(w).zip(b) {
         *out = fma::<FMA>((x - mean) * scale, *w, *b);
     }

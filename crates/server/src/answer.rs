@@ -1,28 +1,19 @@
 //! An answer on its way to the client: whole, or as a stream of server-sent events.
 
-use std::convert::Infallible;
-use std::pin::Pin;
+use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::task::{Context, Poll};
-use std::time::Duration;
 
-use axum::body::{Body, Bytes};
-use axum::http::{HeaderValue, header};
-use axum::response::{IntoResponse, Response};
-use hyper::body::Frame;
-use serde::Serialize;
+use axum::response::Response;
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::time::Interval;
 use weighbridge::engine::text::SpecialText;
 
+use crate::host::now;
 use crate::prepare::{Common, Prepared};
 use crate::refusal::Refusal;
-use crate::service::{Service, now, refusal};
+use crate::service::{Service, refusal};
 use crate::shapes::{Head, Logprob, Usage};
+use crate::stream::{Events, Flow, Kind, streamed};
 use crate::work::{Ending, Likely, News, Said};
-
-/// A stream that has nothing to say says so, lest somebody between takes it for dead.
-const SILENCE: Duration = Duration::from_secs(15);
 
 /// A job of the engine, and what its answer begins with.
 pub(crate) struct Answer {
@@ -63,7 +54,7 @@ impl Answer {
         let count = sequences.len();
         let news = service.submit(sequences, permit, common.stops, logprobs, common.special).await?;
         Ok(Answer {
-            id: service.id(kind),
+            id: service.id(&format!("{kind}-")),
             service: Arc::clone(service),
             news,
             created: now(),
@@ -100,32 +91,25 @@ impl Answer {
         Ok((texts, usage))
     }
 
-    /// Sends pieces as they come.
+    /// Sends pieces as they come, as server-sent events.
     pub(crate) fn stream(self, shape: impl Pieces) -> Response {
-        let mut silence = tokio::time::interval(SILENCE);
-        silence.reset();
-        let mut events = Stream {
-            usage: Usage::default(),
-            left: self.count,
-            ready: Events(String::new()),
-            silence,
-            answer: self,
-            shape,
-        };
-        events.shape.begin(&mut events.ready);
-        let headers = [
-            (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
-            (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
-            // Proxies that collect pieces before they send them would undo the stream.
-            (header::HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
-        ];
-        (headers, Body::new(events)).into_response()
+        self.streamed(shape, Kind::Events)
+    }
+
+    /// Sends pieces as they come, as lines of JSON.
+    pub(crate) fn stream_lines(self, shape: impl Pieces) -> Response {
+        self.streamed(shape, Kind::Lines)
+    }
+
+    fn streamed(self, shape: impl Pieces, kind: Kind) -> Response {
+        let stream = Stream { shape, usage: Usage::default(), left: self.count, n: self.n };
+        streamed(self.news, stream, kind)
     }
 }
 
 /// How the pieces of a stream look.
 pub(crate) trait Pieces: Send + Unpin + 'static {
-    /// What comes before all else.
+    /// The first chunk.
     fn begin(&mut self, events: &mut Events);
 
     /// A piece of sequence `index`; `end` says why it is the last.
@@ -138,91 +122,44 @@ pub(crate) trait Pieces: Send + Unpin + 'static {
     fn failed(&mut self, why: &Refusal, events: &mut Events);
 }
 
-/// Events that are not sent yet.
-pub(crate) struct Events(String);
-
-impl Events {
-    /// Adds an event.
-    pub(crate) fn add(&mut self, data: &impl Serialize) {
-        if let Ok(json) = serde_json::to_string(data) {
-            self.text(&json);
-        }
-    }
-
-    /// Adds an event that has a name.
-    pub(crate) fn named(&mut self, name: &str, data: &impl Serialize) {
-        self.0.push_str("event: ");
-        self.0.push_str(name);
-        self.0.push('\n');
-        self.add(data);
-    }
-
-    /// Adds an event that is a text on one line.
-    pub(crate) fn text(&mut self, data: &str) {
-        self.0.push_str("data: ");
-        self.0.push_str(data);
-        self.0.push_str("\n\n");
-    }
-}
-
-/// The body of a stream.
+/// A stream of an answer.
 struct Stream<S> {
-    answer: Answer,
     shape: S,
     usage: Usage,
     /// Sequences that go on.
     left: usize,
-    ready: Events,
-    silence: Interval,
+    /// Sequences of each prompt.
+    n: usize,
 }
 
-impl<S: Pieces> Stream<S> {
-    fn take(&mut self, news: Option<News>) {
+impl<S: Pieces> Flow for Stream<S> {
+    type News = News;
+
+    fn begin(&mut self, events: &mut Events) {
+        self.shape.begin(events);
+    }
+
+    fn take(&mut self, news: Option<News>, events: &mut Events) -> ControlFlow<()> {
         match news {
-            Some(News::Said { index, said }) => self.shape.piece(index, said, None, &mut self.ready),
+            Some(News::Said { index, said }) => self.shape.piece(index, said, None, events),
             Some(News::Ended { index, said, ending, stats }) => {
                 if !said.text.is_empty() || !said.tokens.is_empty() {
-                    self.shape.piece(index, said, None, &mut self.ready);
+                    self.shape.piece(index, said, None, events);
                 }
-                self.shape.piece(index, Said::default(), Some(&ending), &mut self.ready);
-                self.usage.add(&stats, index % self.answer.n == 0);
+                self.shape.piece(index, Said::default(), Some(&ending), events);
+                self.usage.add(&stats, index % self.n == 0);
                 self.left -= 1;
                 if self.left == 0 {
-                    self.shape.end(self.usage, &mut self.ready);
+                    self.shape.end(self.usage, events);
                 }
             }
             other => {
                 let why = other.map_or_else(|| Refusal::failed("the engine has ended"), refusal);
-                self.shape.failed(&why, &mut self.ready);
+                self.shape.failed(&why, events);
                 self.left = 0;
             }
         }
-    }
-}
-
-impl<S: Pieces> hyper::body::Body for Stream<S> {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let this = self.get_mut();
-        while this.ready.0.is_empty() {
-            if this.left == 0 {
-                return Poll::Ready(None);
-            }
-            match this.answer.news.poll_recv(context) {
-                Poll::Ready(news) => this.take(news),
-                Poll::Pending if this.silence.poll_tick(context).is_ready() => {
-                    this.ready.0.push_str(": \n\n");
-                }
-                Poll::Pending => return Poll::Pending,
-            }
-        }
-        this.silence.reset();
-        Poll::Ready(Some(Ok(Frame::data(Bytes::from(std::mem::take(&mut this.ready.0))))))
+        if self.left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 }
 

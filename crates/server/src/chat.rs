@@ -28,17 +28,9 @@ pub(crate) async fn answer(
     request: Request,
 ) -> Result<Response, Refusal> {
     let (logprobs, ready) = reading_conversation(&service, request, |mut fields, service| {
-        let common = Common::read(&mut fields, service);
-        let messages = messages(&mut fields, service.template.as_ref());
-        let logprobs = logprobs(&mut fields);
-        let tools = Tools::read(&mut fields, service.template.as_ref());
-        let variables = variables(&mut fields, service.template.as_ref());
-        if common.has_form() && !tools.list.is_empty() {
-            fields.problem("response_format", "not together with `tools`");
-        }
-        unsupported(&mut fields);
+        let (logprobs, asked) = asked(&mut fields, service);
         fields.end()?;
-        Ok((logprobs, Asked { common, messages, tools, variables }.prepare(service)?))
+        Ok((logprobs, asked.prepare(service)?))
     })
     .await?;
     let Ready { common, prepared, reply } = ready;
@@ -52,6 +44,20 @@ pub(crate) async fn answer(
     let (texts, usage) = answer.whole().await?;
     let choices = texts.into_iter().enumerate().map(|(index, whole)| shape.whole(index, whole)).collect();
     Ok(Json(ChatCompletion { head: answer.head("chat.completion"), choices, usage }).into_response())
+}
+
+/// Reads a request: how many likely tokens are told beside each, and the rest.
+pub(crate) fn asked(fields: &mut Fields, service: &Service) -> (Option<usize>, Asked) {
+    let common = Common::read(fields, service);
+    let messages = messages(fields, service.template.as_ref());
+    let logprobs = logprobs(fields);
+    let tools = Tools::read(fields, service.template.as_ref());
+    let variables = variables(fields, service.template.as_ref());
+    if common.has_form() && !tools.list.is_empty() {
+        fields.problem("response_format", "not together with `tools`");
+    }
+    unsupported(fields);
+    (logprobs, Asked { common, messages, tools, variables })
 }
 
 /// Reads the conversation.
@@ -94,9 +100,7 @@ fn messages(fields: &mut Fields, template: Option<&Template>) -> Vec<Message> {
         fields.join(given);
         all.push(message);
     }
-    if all.is_empty() && !fields.has_problems() {
-        fields.problem("messages", "wanted a list of at least one message");
-    }
+    fields.needed("messages", &all, "wanted a list of at least one message");
     all
 }
 
@@ -190,30 +194,17 @@ impl Chat {
     /// An answer that is complete.
     fn whole(&mut self, index: usize, whole: Whole) -> ChatChoice {
         let logprobs = self.logprobs(&whole.tokens);
-        let mut message = WholeMessage {
-            role: "assistant",
-            content: None,
-            refusal: (),
-            reasoning_content: None,
-            tool_calls: vec![],
-        };
-        let mut finish = finish_reason(whole.ending.stop);
+        let (mut said, mut finish) = (Delta::default(), finish_reason(whole.ending.stop));
         if let Some(reply) = self.replies.get_mut(index) {
-            let ids = |service: &Service| service.call_id();
-            for delta in
-                [reply.push(&whole.text, || ids(&self.service)), reply.finish(|| ids(&self.service))].concat()
-            {
-                let add = |all: &mut Option<String>, text: Option<String>| {
-                    if let Some(text) = text {
-                        all.get_or_insert_default().push_str(&text);
-                    }
-                };
-                add(&mut message.content, delta.content);
-                add(&mut message.reasoning_content, delta.reasoning_content);
-                message.tool_calls.extend(delta.tool_calls);
+            let id = || self.service.call_id();
+            for delta in [reply.push(&whole.text, id), reply.finish(id)].concat() {
+                said.add(delta);
             }
             finish = reply.finish_reason(finish);
         }
+        let Delta { content, reasoning_content, tool_calls, .. } = said;
+        let mut message =
+            WholeMessage { role: "assistant", content, refusal: (), reasoning_content, tool_calls };
         for call in &mut message.tool_calls {
             call.index = None;
         }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use axum::response::Response;
 use serde::Serialize;
 
-use crate::answer::{Answer, Events, Pieces};
+use crate::answer::{Answer, Pieces};
 use crate::refusal::Refusal;
 use crate::service::Service;
 use crate::shapes::{Chunk, Head, Usage, finish_reason};
+use crate::stream::Events;
 use crate::work::{Ending, Said};
 
 /// What the chunks of a stream have of one sequence.
@@ -77,6 +78,6 @@ impl<S: Shape> Pieces for Chunks<S> {
     }
 
     fn failed(&mut self, why: &Refusal, events: &mut Events) {
-        events.add(&why.json());
+        events.add(&why.body());
     }
 }

@@ -31,15 +31,7 @@ pub(crate) async fn answer(
     request: Request,
 ) -> Result<Response, Refusal> {
     let (common, logprobs, prepared, echoes) = reading(&service, request, |mut fields, service| {
-        let common = Common::read(&mut fields, service);
-        let prompts = prompts(&mut fields, service.vocab);
-        let logprobs = fields.whole("logprobs", 0, 20).map(|top| usize::try_from(top).unwrap_or(0));
-        let echo = fields.flag("echo").unwrap_or(false);
-        if echo && logprobs.is_some() {
-            fields.problem("echo", "not with `logprobs`: those of a prompt are not computed here");
-        }
-        fields.only("suffix", &[json!("")], "is not supported here");
-        fields.only("best_of", &[json!(common.n)], "wanted the value of `n`: answers are not chosen from");
+        let Asked { common, prompts, logprobs, echo } = asked(&mut fields, service);
         fields.end()?;
         common.check_model(service)?;
         let encode = || {
@@ -69,6 +61,28 @@ pub(crate) async fn answer(
     };
     let choices = texts.into_iter().enumerate().map(choice).collect();
     Ok(Json(Completion { head: answer.head("text_completion"), choices, usage }).into_response())
+}
+
+/// The fields of a request.
+pub(crate) struct Asked {
+    common: Common,
+    prompts: Vec<Given>,
+    logprobs: Option<usize>,
+    echo: bool,
+}
+
+/// Reads a request.
+pub(crate) fn asked(fields: &mut Fields, service: &Service) -> Asked {
+    let common = Common::read(fields, service);
+    let prompts = prompts(fields, service.vocab);
+    let logprobs = fields.whole("logprobs", 0, 20).map(|top| usize::try_from(top).unwrap_or(0));
+    let echo = fields.flag("echo").unwrap_or(false);
+    if echo && logprobs.is_some() {
+        fields.problem("echo", "not with `logprobs`: those of a prompt are not computed here");
+    }
+    fields.only("suffix", &[json!("")], "is not supported here");
+    fields.only("best_of", &[json!(common.n)], "wanted the value of `n`: answers are not chosen from");
+    Asked { common, prompts, logprobs, echo }
 }
 
 /// Reads the texts: a string, token ids, or a list of either.

@@ -14,27 +14,23 @@ use axum::middleware::Next;
 use axum::response::IntoResponse;
 use hyper::body::Body as _;
 
+use crate::host::Host;
 use crate::refusal::Refusal;
-use crate::service::Service;
 
 /// How long a client may take for a body.
 const BODY: Duration = Duration::from_mins(1);
 
 /// Checks a request, hands it on, and writes a line about it.
-pub(crate) async fn check(
-    State(service): State<Arc<Service>>,
-    request: Request,
-    next: Next,
-) -> Response<Body> {
+pub(crate) async fn check(State(host): State<Arc<Host>>, request: Request, next: Next) -> Response<Body> {
     let since = Instant::now();
     let method = request.method().clone();
     // The route and not the path: clients write what they like into paths.
     let route =
         request.extensions().get::<MatchedPath>().map_or("(no route)", MatchedPath::as_str).to_owned();
-    let origin = allowed_origin(&service, request.headers());
-    let mut response = match passed(&service, &request, &route) {
+    let origin = allowed_origin(&host, request.headers());
+    let mut response = match passed(&host, &request, &route) {
         Err(refusal) => refusal.into_response(),
-        Ok(()) if is_preflight(&request) => preflight(&service, request.headers()),
+        Ok(()) if is_preflight(&request) => preflight(&host, request.headers()),
         Ok(()) => next.run(request).await,
     };
     if let Some(origin) = origin {
@@ -43,16 +39,16 @@ pub(crate) async fn check(
         headers.append(header::VARY, HeaderValue::from_static("origin"));
     }
     let status = response.status().as_u16();
-    service.metrics.request(method.as_str(), &route, status);
-    if let Some(log) = &service.options.log {
+    host.metrics.request(method.as_str(), &route, status);
+    if let Some(log) = &host.options.log {
         log(&format!("{method} {route} {status} {:.3} s", since.elapsed().as_secs_f64()));
     }
     response
 }
 
 /// Whether a request may go on.
-fn passed(service: &Service, request: &Request, route: &str) -> Result<(), Refusal> {
-    if service.is_stopping.load(Ordering::Relaxed) {
+fn passed(host: &Host, request: &Request, route: &str) -> Result<(), Refusal> {
+    if host.is_stopping.load(Ordering::Relaxed) {
         return Err(Refusal::stopping());
     }
     let headers = request.headers();
@@ -63,14 +59,14 @@ fn passed(service: &Service, request: &Request, route: &str) -> Result<(), Refus
         return Err(Refusal::http(StatusCode::BAD_REQUEST, "there is more than one header `Host`"));
     }
     named.extend(request.uri().authority().map(axum::http::uri::Authority::as_str));
-    if named.is_empty() || !named.iter().all(|host| is_own_host(host, &service.options.hosts)) {
+    if named.is_empty() || !named.iter().all(|name| is_own_host(name, &host.options.hosts)) {
         return Err(Refusal::http(
             StatusCode::MISDIRECTED_REQUEST,
             "the header `Host` names another server than this one",
         ));
     }
     // Browsers send no key before they ask.
-    if is_open(route) || is_preflight(request) || has_key(service, headers) {
+    if is_open(route) || is_preflight(request) || has_key(host, headers) {
         Ok(())
     } else {
         Err(Refusal::key())
@@ -102,8 +98,8 @@ fn is_own_host(named: &str, hosts: &[String]) -> bool {
 
 /// Whether a request has one of the keys, if there are any. Takes as long for a wrong one as for a right one: hashes are
 /// compared, in constant time.
-pub(crate) fn has_key(service: &Service, headers: &HeaderMap) -> bool {
-    if service.keys.is_empty() {
+pub(crate) fn has_key(host: &Host, headers: &HeaderMap) -> bool {
+    if host.keys.is_empty() {
         return true;
     }
     let given = headers.get(header::AUTHORIZATION).map_or(&b""[..], HeaderValue::as_bytes);
@@ -114,14 +110,13 @@ pub(crate) fn has_key(service: &Service, headers: &HeaderMap) -> bool {
     };
     let given = blake3::hash(key.trim_ascii());
     // All are compared, whichever is right.
-    service.keys.iter().filter(|key| **key == given).count() > 0
+    host.keys.iter().filter(|key| **key == given).count() > 0
 }
 
 /// The origin that a page may ask from, as a header says it.
-fn allowed_origin(service: &Service, headers: &HeaderMap) -> Option<HeaderValue> {
+pub(crate) fn allowed_origin(host: &Host, headers: &HeaderMap) -> Option<HeaderValue> {
     let origin = headers.get(header::ORIGIN)?;
-    let allowed =
-        service.options.origins.iter().any(|allowed| allowed == "*" || allowed.as_bytes() == origin);
+    let allowed = host.options.origins.iter().any(|allowed| allowed == "*" || allowed.as_bytes() == origin);
     allowed.then(|| origin.clone())
 }
 
@@ -131,9 +126,9 @@ fn is_preflight(request: &Request) -> bool {
 }
 
 /// What a browser is told before it asks: nothing, unless its page's origin is allowed.
-fn preflight(service: &Service, headers: &HeaderMap) -> Response<Body> {
+fn preflight(host: &Host, headers: &HeaderMap) -> Response<Body> {
     let mut response = StatusCode::NO_CONTENT.into_response();
-    if allowed_origin(service, headers).is_some() {
+    if allowed_origin(host, headers).is_some() {
         let answer = response.headers_mut();
         answer.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST"));
         let asked = headers.get(header::ACCESS_CONTROL_REQUEST_HEADERS).cloned();
@@ -145,14 +140,14 @@ fn preflight(service: &Service, headers: &HeaderMap) -> Response<Body> {
 }
 
 /// Reads the body of a request, which must say that it is JSON: so no page of another origin can send one without asking first.
-pub(crate) async fn body(service: &Service, request: Request) -> Result<Bytes, Refusal> {
+pub(crate) async fn body(host: &Host, request: Request) -> Result<Bytes, Refusal> {
     let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default().trim();
     if !kind.eq_ignore_ascii_case("application/json") {
         let message = "wanted the header `Content-Type: application/json`";
         return Err(Refusal::http(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
     }
-    let most = service.options.body;
+    let most = host.options.body;
     let too_large = || {
         let message = format!("the body is larger than {most} bytes");
         Refusal::http(StatusCode::PAYLOAD_TOO_LARGE, message)
@@ -179,9 +174,7 @@ pub(crate) async fn body(service: &Service, request: Request) -> Result<Bytes, R
 }
 
 pub(crate) async fn no_route() -> Refusal {
-    let message = "there is nothing here: `/v1/models`, `/v1/chat/completions`, `/v1/completions`, `/v1/messages`, `/tokenize`, \
-                   `/detokenize`, `/metrics` and `/health` are served, and pages at `/` and `/model`";
-    Refusal::http(StatusCode::NOT_FOUND, message)
+    Refusal::http(StatusCode::NOT_FOUND, "there is nothing here: `/openapi.json` lists what is served")
 }
 
 pub(crate) async fn no_method() -> Refusal {

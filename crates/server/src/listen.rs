@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;
-use axum::routing::{get, post};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
@@ -15,8 +14,9 @@ use hyper_util::service::TowerToHyperService;
 use tokio::sync::Semaphore;
 use tokio_io_timeout::TimeoutStream;
 
-use crate::service::Service;
-use crate::{Error, chat, completions, guard, messages, metrics, models, pages, tokens};
+use crate::host::Host;
+use crate::routes::Serves;
+use crate::{Error, guard, pages, table};
 
 /// Connections at once; more wait for one of these to end.
 const CONNECTIONS: usize = 512;
@@ -28,42 +28,34 @@ const WRITE: Duration = Duration::from_mins(1);
 const BLOCKING: usize = 8;
 
 /// The routes, behind what guards them.
-fn router(service: &Arc<Service>) -> Router {
-    Router::new()
-        .route("/health", get(models::health))
-        .route("/v1/messages", post(messages::answer))
-        .route("/v1/messages/count_tokens", post(messages::count))
-        .route("/v1/models", get(models::list))
-        .route("/v1/models/{name}", get(models::one))
-        .route("/v1/chat/completions", post(chat::answer))
-        .route("/v1/completions", post(completions::answer))
-        .route("/metrics", get(metrics::metrics))
-        .route("/tokenize", post(tokens::tokenize))
-        .route("/detokenize", post(tokens::detokenize))
-        .merge(pages::router())
-        .fallback(guard::no_route)
-        .method_not_allowed_fallback(guard::no_method)
-        .layer(from_fn_with_state(Arc::clone(service), guard::check))
-        .with_state(Arc::clone(service))
+fn router<S: Serves>(service: &Arc<S>) -> Router {
+    let host = service.host();
+    let routes = table::router(service);
+    let routes = if host.options.page.is_some() {
+        routes.merge(pages::router().with_state(Arc::clone(host)))
+    } else {
+        routes
+    };
+    routes.layer(from_fn_with_state(Arc::clone(host), guard::check))
 }
 
 /// Serves until the process is told to end, and as long after as requests run and may.
-pub(crate) fn run(listener: TcpListener, service: Arc<Service>) -> Result<(), Error> {
+pub(crate) fn run<S: Serves>(listener: TcpListener, service: &Arc<S>) -> Result<(), Error> {
     listener.set_nonblocking(true).map_err(Error::Io)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(BLOCKING)
         .build()
         .map_err(Error::Io)?;
-    let result = runtime.block_on(accept(listener, service));
+    let router = router(service);
+    let result = runtime.block_on(accept(listener, router, service));
     // A template that still runs is in a process of its own, which ends by itself.
     runtime.shutdown_background();
     result
 }
 
-async fn accept(listener: TcpListener, service: Arc<Service>) -> Result<(), Error> {
+async fn accept(listener: TcpListener, router: Router, host: &Host) -> Result<(), Error> {
     let listener = tokio::net::TcpListener::from_std(listener).map_err(Error::Io)?;
-    let router = router(&service);
     let (connections, places) = (GracefulShutdown::new(), Arc::new(Semaphore::new(CONNECTIONS)));
     let mut told = std::pin::pin!(told_to_end());
     loop {
@@ -100,10 +92,10 @@ async fn accept(listener: TcpListener, service: Arc<Service>) -> Result<(), Erro
         });
     }
     drop(listener);
-    service.is_stopping.store(true, Ordering::Relaxed);
+    host.is_stopping.store(true, Ordering::Relaxed);
     tokio::select! {
         () = connections.shutdown() => {}
-        () = tokio::time::sleep(service.options.grace) => {}
+        () = tokio::time::sleep(host.options.grace) => {}
         again = told_to_end() => again.map_err(Error::Io)?,
     }
     Ok(())

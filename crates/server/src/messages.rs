@@ -7,11 +7,13 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use weighbridge::engine::Stop;
 use weighbridge::engine::text::{Call, Message};
 
-use crate::answer::{Answer, Events, Pieces, Whole};
+use crate::answer::{Answer, Pieces, Whole};
 use crate::asked::{Asked, Ready};
 use crate::fields::Fields;
 use crate::prepare::{Common, reading_conversation};
@@ -19,6 +21,7 @@ use crate::refusal::Refusal;
 use crate::reply::Reply;
 use crate::service::Service;
 use crate::shapes::{Delta, Usage};
+use crate::stream::Events;
 use crate::template::Template;
 use crate::tools::{self, Tools};
 use crate::work::{Ending, Said};
@@ -60,11 +63,17 @@ pub(crate) async fn count(
         asked.count(service)
     })
     .await?;
-    Ok(Json(json!({"input_tokens": tokens})).into_response())
+    Ok(Json(Counted { input_tokens: tokens }).into_response())
+}
+
+/// `POST /v1/messages/count_tokens`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Counted {
+    input_tokens: usize,
 }
 
 /// Reads a request.
-fn asked(fields: &mut Fields, service: &Service, is_answered: bool) -> Asked {
+pub(crate) fn asked(fields: &mut Fields, service: &Service, is_answered: bool) -> Asked {
     fields.without_effect(WITHOUT_EFFECT);
     let common = if is_answered {
         Common::of_messages(fields, service)
@@ -74,9 +83,7 @@ fn asked(fields: &mut Fields, service: &Service, is_answered: bool) -> Asked {
     let mut messages: Vec<Message> =
         texts(fields, "system").map(|text| Message::new("system", text)).into_iter().collect();
     let given = fields.objects("messages").unwrap_or_default();
-    if given.is_empty() && !fields.has_problems() {
-        fields.problem("messages", "wanted a list of at least one message");
-    }
+    fields.needed("messages", &given, "wanted a list of at least one message");
     let no_calls = service.template.as_ref().and_then(Template::no_calls);
     for mut message in given {
         let turns = turns(&mut message);
@@ -360,7 +367,7 @@ impl Pieces for Shape {
     }
 
     fn failed(&mut self, why: &Refusal, events: &mut Events) {
-        events.named("error", &why.json());
+        events.named("error", &why.body());
     }
 }
 
@@ -400,7 +407,7 @@ fn blocks(delta: Delta) -> Vec<Block> {
     all
 }
 
-/// What a request took. Tokens that were known are apart.
+/// The cost of a request. Tokens that were known are apart.
 fn told(usage: Usage) -> Value {
     let cached = usage.prompt_tokens_details.cached_tokens;
     json!({

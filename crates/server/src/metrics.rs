@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
 use axum::extract::State;
@@ -15,10 +16,10 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use weighbridge::engine::Stats;
 
+use crate::host::Host;
 use crate::refusal::Refusal;
-use crate::service::Service;
 
-/// What is counted. Clones count together.
+/// The counters. Clones count together.
 #[derive(Clone)]
 pub(crate) struct Metrics {
     registry: Arc<Registry>,
@@ -30,6 +31,7 @@ pub(crate) struct Metrics {
     next_token: Histogram,
     running: Gauge,
     waiting: Gauge,
+    sound: Counter<f64, AtomicU64>,
 }
 
 impl fmt::Debug for Metrics {
@@ -54,6 +56,7 @@ impl Metrics {
             next_token: next,
             running: Gauge::default(),
             waiting: Gauge::default(),
+            sound: Counter::default(),
         };
         registry.register("requests", "Requests, by the status of their answers", all.requests.clone());
         registry.register("prompt_tokens", "Tokens of prompts", all.prompt_tokens.clone());
@@ -77,6 +80,7 @@ impl Metrics {
         );
         registry.register("running_answers", "Answers that the engine works on", all.running.clone());
         registry.register("waiting_answers", "Answers in the queue", all.waiting.clone());
+        registry.register_with_unit("sound", "Of sounds that were heard", Unit::Seconds, all.sound.clone());
         Metrics { registry: Arc::new(registry), ..all }
     }
 
@@ -102,6 +106,16 @@ impl Metrics {
         self.cached_tokens.inc_by(stats.known_tokens as u64);
     }
 
+    /// Counts the tokens of texts that became vectors or scores.
+    pub(crate) fn texts(&self, tokens: usize) {
+        self.prompt_tokens.inc_by(tokens as u64);
+    }
+
+    /// Counts a sound.
+    pub(crate) fn sound(&self, seconds: f64) {
+        self.sound.inc_by(seconds);
+    }
+
     /// Sets how many answers there are.
     pub(crate) fn answers(&self, running: usize, waiting: usize) {
         self.running.set(i64::try_from(running).unwrap_or(i64::MAX));
@@ -109,9 +123,11 @@ impl Metrics {
     }
 }
 
-pub(crate) async fn metrics(State(service): State<Arc<Service>>) -> Result<Response, Refusal> {
-    const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// The content type of the figures.
+pub(crate) const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+pub(crate) async fn metrics(State(host): State<Arc<Host>>) -> Result<Response, Refusal> {
     let mut text = String::new();
-    encode(&mut text, &service.metrics.registry).map_err(|_| Refusal::failed("the figures have no text"))?;
+    encode(&mut text, &host.metrics.registry).map_err(|_| Refusal::failed("the figures have no text"))?;
     Ok(([(header::CONTENT_TYPE, HeaderValue::from_static(TYPE))], text).into_response())
 }

@@ -46,6 +46,10 @@ pub struct Options {
     pub deadline: Option<Duration>,
     /// Bytes of a body.
     pub body: usize,
+    /// Bytes of a form with a sound.
+    pub sound: usize,
+    /// How long a sound may be.
+    pub longest_sound: Duration,
     /// Keys, one of which a request must have. None: all may ask.
     pub keys: Vec<String>,
     /// Names of this server beside `localhost`, and addresses, which are always taken; `*` takes all.

@@ -13,8 +13,8 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 
 use crate::guard;
+use crate::host::Host;
 use crate::options::ModelPage;
-use crate::service::Service;
 
 /// What a browser may do on a page of this server: load its files, and ask it. Nothing else is loaded, run inline, or asked, so that
 /// no text of a model or name in a checkpoint can have the browser do anything.
@@ -66,7 +66,7 @@ static FILES: [File; 14] = [
 const LOCKED: &str = include_str!("../page/locked.html");
 
 /// The routes of the pages.
-pub(crate) fn router() -> Router<Arc<Service>> {
+pub(crate) fn router() -> Router<Arc<Host>> {
     let routes = FILES.iter().fold(Router::new(), |router, file| {
         router.route(
             file.path,
@@ -74,8 +74,8 @@ pub(crate) fn router() -> Router<Arc<Service>> {
         )
     });
     let part = |kind: &'static str, of: fn(&ModelPage) -> &str| {
-        get(move |State(service): State<Arc<Service>>, headers: HeaderMap| async move {
-            sent(&headers, kind, service.options.page.as_ref().map_or("", of))
+        get(move |State(host): State<Arc<Host>>, headers: HeaderMap| async move {
+            sent(&headers, kind, host.options.page.as_ref().map_or("", of))
         })
     };
     routes
@@ -85,9 +85,9 @@ pub(crate) fn router() -> Router<Arc<Service>> {
 }
 
 /// The page about the model, which says as much of it as `/v1/models` does and more, and so needs the key too.
-async fn model(State(service): State<Arc<Service>>, headers: HeaderMap) -> Response<Body> {
-    let Some(page) = &service.options.page else { return guard::no_route().await.into_response() };
-    let mut response = if guard::has_key(&service, &headers) {
+async fn model(State(host): State<Arc<Host>>, headers: HeaderMap) -> Response<Body> {
+    let Some(page) = &host.options.page else { return guard::no_route().await.into_response() };
+    let mut response = if guard::has_key(&host, &headers) {
         sent(&headers, HTML, &page.html)
     } else {
         let mut locked = (StatusCode::UNAUTHORIZED, LOCKED).into_response();
@@ -96,7 +96,7 @@ async fn model(State(service): State<Arc<Service>>, headers: HeaderMap) -> Respo
         locked.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         locked
     };
-    if !service.keys.is_empty() {
+    if !host.keys.is_empty() {
         // Nothing of it stays with a browser that has the key no more.
         response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }

@@ -1,5 +1,6 @@
 //! From the fields that chats and completions share to sequences that the engine can run.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use axum::extract::Request;
@@ -11,7 +12,7 @@ use weighbridge::engine::text::SpecialText;
 
 use crate::fields::Fields;
 use crate::guard::body;
-use crate::models::is_served;
+use crate::host::Host;
 use crate::refusal::Refusal;
 use crate::sampling;
 use crate::service::Service;
@@ -119,9 +120,7 @@ impl Common {
 
     /// Reads the fields of a request to Anthropic's API.
     pub(crate) fn of_messages(fields: &mut Fields, service: &Service) -> Common {
-        let most =
-            service.options.most_tokens.map_or(i64::MAX, |most| i64::try_from(most).unwrap_or(i64::MAX));
-        let tokens = fields.whole("max_tokens", 1, most);
+        let tokens = fields.whole("max_tokens", 1, most(service));
         if tokens.is_none() && !fields.has_problems() {
             fields.problem("max_tokens", "wanted the tokens that the answer may have");
         }
@@ -133,6 +132,64 @@ impl Common {
             stream: fields.flag("stream").unwrap_or(false),
             options: sampling::options(fields, &service.sampling, &service.tokenizer, service.vocab, random),
             ..Common::only(fields.text("model"), service)
+        }
+    }
+
+    /// Reads the fields of a request to OpenAI's newer API.
+    pub(crate) fn of_responses(fields: &mut Fields, service: &Service) -> Common {
+        fields.without_effect(WITHOUT_EFFECT);
+        if let Some(mut options) = fields.object("stream_options") {
+            options.only("include_obfuscation", &[Value::Bool(false)], "wanted false: events are not padded");
+            fields.join(options);
+        }
+        let tokens = fields.whole("max_output_tokens", 1, most(service));
+        let random = service.random();
+        Common {
+            tokens: tokens.map(|n| usize::try_from(n).unwrap_or(usize::MAX)),
+            stops: service.sampling.stop_strings.clone(),
+            stream: fields.flag("stream").unwrap_or(false),
+            options: sampling::options(fields, &service.sampling, &service.tokenizer, service.vocab, random),
+            form: text_format(fields),
+            ..Common::only(fields.text("model"), service)
+        }
+    }
+
+    /// Reads the fields of a request to Ollama's API.
+    pub(crate) fn of_ollama(fields: &mut Fields, service: &Service) -> Common {
+        // How a model is loaded is for the command line.
+        const OF_LOADING: &[&str] = &[
+            "num_keep",
+            "num_batch",
+            "num_gpu",
+            "main_gpu",
+            "num_thread",
+            "numa",
+            "low_vram",
+            "use_mmap",
+            "use_mlock",
+            "f16_kv",
+            "vocab_only",
+            "logits_all",
+        ];
+        let mut options = fields.object_or_none("options");
+        options.without_effect(OF_LOADING);
+        // A larger context than there is would be cut.
+        options.whole("num_ctx", 1, i64::try_from(service.positions).unwrap_or(i64::MAX));
+        let tokens = options.whole("num_predict", -2, most(service)).filter(|n| *n >= 0);
+        let stops = options.texts("stop", STOPS.0, STOPS.1);
+        options.only("penalize_newline", &[Value::Bool(true)], "is not supported here");
+        let random = service.random();
+        let sampler =
+            sampling::options(&mut options, &service.sampling, &service.tokenizer, service.vocab, random);
+        fields.join(options);
+        let model = fields.text("model").map(|name| service.untagged(name));
+        Common {
+            tokens: tokens.map(|n| usize::try_from(n).unwrap_or(usize::MAX)),
+            stops: stops.unwrap_or_else(|| service.sampling.stop_strings.clone()),
+            stream: fields.flag("stream").unwrap_or(true),
+            options: sampler,
+            form: plain_format(fields),
+            ..Common::only(model, service)
         }
     }
 
@@ -158,7 +215,7 @@ impl Common {
 
     /// Whether the model that the request names is served here.
     pub(crate) fn check_model(&self, service: &Service) -> Result<(), Refusal> {
-        self.model.as_deref().map_or(Ok(()), |name| is_served(service, name))
+        self.model.as_deref().map_or(Ok(()), |name| service.is_served(name))
     }
 
     /// Makes the sequences of `prompts`, each of which has at most `usual` tokens more unless the request says how many. `prompts` runs
@@ -195,6 +252,11 @@ impl Common {
         }
         Ok(Prepared { sequences, permit })
     }
+}
+
+/// Tokens that an answer may have.
+fn most(service: &Service) -> i64 {
+    service.options.most_tokens.map_or(i64::MAX, |most| i64::try_from(most).unwrap_or(i64::MAX))
 }
 
 fn sampler(service: &Service, options: &SamplerOptions, form: Option<&Form>) -> Result<Sampler, Refusal> {
@@ -250,6 +312,78 @@ fn format(fields: &mut Fields) -> Option<Form> {
     None
 }
 
+/// The same, as the newer API has it.
+#[cfg(not(feature = "grammar"))]
+fn text_format(fields: &mut Fields) -> Option<Form> {
+    let mut text = fields.object("text")?;
+    text.without_effect(&["verbosity"]);
+    text.only("format", &[serde_json::json!({"type": "text"})], "this build holds no answer to a form");
+    fields.join(text);
+    None
+}
+
+/// The same, as Ollama has it.
+#[cfg(not(feature = "grammar"))]
+fn plain_format(fields: &mut Fields) -> Option<Form> {
+    fields.only("format", &[serde_json::json!("")], "this build holds no answer to a form");
+    None
+}
+
+/// The same, as the newer API has it.
+#[cfg(feature = "grammar")]
+fn text_format(fields: &mut Fields) -> Option<Form> {
+    let mut text = fields.object("text")?;
+    text.without_effect(&["verbosity"]);
+    let mut form = None;
+    if let Some(mut format) = text.object("format") {
+        form = match format.text("type").as_deref() {
+            Some("text") => None,
+            Some("json_object") => Some(serde_json::json!({"type": "object"})),
+            Some("json_schema") => schema(&mut format),
+            _ => {
+                format.problem("type", "wanted `text`, `json_object` or `json_schema`");
+                None
+            }
+        };
+        text.join(format);
+    }
+    fields.join(text);
+    form.map(Form::of)
+}
+
+/// The same, as Ollama has it: `json`, or a schema.
+#[cfg(feature = "grammar")]
+fn plain_format(fields: &mut Fields) -> Option<Form> {
+    match fields.value("format")? {
+        Value::String(format) if format == "json" => Some(Form::of(serde_json::json!({"type": "object"}))),
+        Value::String(format) if format.is_empty() => None,
+        schema @ Value::Object(_) => Some(Form::of(schema)),
+        _ => {
+            fields.problem("format", "wanted `json`, or a JSON Schema");
+            None
+        }
+    }
+}
+
+#[cfg(feature = "grammar")]
+impl Form {
+    /// The form of a schema, which is followed in all of its parts.
+    fn of(schema: Value) -> Form {
+        Form { source: Source::JsonSchema(schema), is_strict: true, is_optional: false }
+    }
+}
+
+/// Reads a schema with its name.
+#[cfg(feature = "grammar")]
+fn schema(fields: &mut Fields) -> Option<Value> {
+    fields.without_effect(&["name", "description", "strict"]);
+    let schema = fields.value("schema").filter(|schema| schema.is_object() || schema.is_boolean());
+    if schema.is_none() {
+        fields.problem("schema", "wanted a JSON Schema");
+    }
+    schema
+}
+
 /// The form that an answer must have.
 #[cfg(feature = "grammar")]
 fn format(fields: &mut Fields) -> Option<Form> {
@@ -264,11 +398,7 @@ fn format(fields: &mut Fields) -> Option<Form> {
                 format.problem("json_schema", "wanted an object with a `schema`");
             }
             inner.and_then(|mut inner| {
-                inner.without_effect(&["name", "description", "strict"]);
-                let schema = inner.value("schema").filter(|schema| schema.is_object() || schema.is_boolean());
-                if schema.is_none() {
-                    inner.problem("schema", "wanted a JSON Schema");
-                }
+                let schema = schema(&mut inner);
                 format.join(inner);
                 schema
             })
@@ -279,15 +409,19 @@ fn format(fields: &mut Fields) -> Option<Form> {
         }
     };
     fields.join(format);
-    schema.map(|schema| Form { source: Source::JsonSchema(schema), is_strict: true, is_optional: false })
+    schema.map(Form::of)
 }
 
 /// Reads a request, and runs `run` on its fields, on a thread of its own, so that other connections go on.
-pub(crate) async fn reading<T: Send + 'static>(
-    service: &Arc<Service>,
+pub(crate) async fn reading<S, T>(
+    service: &Arc<S>,
     request: Request,
-    run: impl FnOnce(Fields, &Service) -> Result<T, Refusal> + Send + 'static,
-) -> Result<T, Refusal> {
+    run: impl FnOnce(Fields, &S) -> Result<T, Refusal> + Send + 'static,
+) -> Result<T, Refusal>
+where
+    S: Deref<Target = Host> + Send + Sync + 'static,
+    T: Send + 'static,
+{
     let (own, body) = (Arc::clone(service), body(service, request).await?);
     let ran = tokio::task::spawn_blocking(move || run(Fields::of_body(&body)?, &own)).await;
     ran.unwrap_or_else(|_| Err(Refusal::failed("the request could not be read")))

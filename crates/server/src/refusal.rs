@@ -5,14 +5,16 @@
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, StatusCode, header};
 use axum::response::IntoResponse;
-use serde_json::{Value, json};
-use weighbridge::tensor::counted;
+use schemars::JsonSchema;
+use serde::Serialize;
+use weighbridge::Error;
+use weighbridge::tensor::{Diagnostic, counted};
 
 /// Problems that are listed at most.
 const LISTED: usize = 20;
 
 /// One thing that is wrong with a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub(crate) struct Problem {
     /// The field, as a path: `messages[0].role`.
     pub(crate) param: Option<String>,
@@ -56,6 +58,37 @@ impl Problems {
     }
 }
 
+/// Why a job failed.
+#[derive(Clone, Debug)]
+pub(crate) struct Failed {
+    pub(crate) message: String,
+    /// Whether the request asked for it.
+    pub(crate) is_misuse: bool,
+}
+
+pub(crate) fn failed(error: &Error) -> Failed {
+    Failed { message: error.to_string(), is_misuse: error.is_misuse() }
+}
+
+/// An answer that says why there is none.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct ErrorBody<'a> {
+    /// `error`: clients of Anthropic's API want it, and have the error in the same place.
+    #[serde(rename = "type")]
+    kind: &'static str,
+    error: ErrorObject<'a>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct ErrorObject<'a> {
+    message: String,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    param: Option<&'a str>,
+    code: Option<&'static str>,
+    problems: &'a [Problem],
+}
+
 /// Why a request has no answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Refusal {
@@ -84,8 +117,22 @@ impl Refusal {
         Refusal { status, kind: INVALID, code: None, problems, retry_after: None }
     }
 
+    /// The field `name` is wrong.
+    pub(crate) fn of_field(name: &str, message: impl std::fmt::Display) -> Refusal {
+        Refusal::of_problem(Problem { param: Some(name.to_owned()), message: format!("`{name}`: {message}") })
+    }
+
     fn of_problem(problem: Problem) -> Refusal {
         Refusal::of_problems(Problems { listed: vec![problem], more: 0 })
+    }
+
+    /// Says what to do about its last problem.
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Refusal {
+        if let Some(last) = self.problems.listed.last_mut() {
+            let what = std::mem::take(&mut last.message);
+            last.message = Diagnostic::new(what).with_hint(hint.into()).to_string();
+        }
+        self
     }
 
     /// The prompt does not fit.
@@ -132,27 +179,42 @@ impl Refusal {
         Refusal::new(StatusCode::GATEWAY_TIMEOUT, SERVER, Some("deadline_exceeded"), message)
     }
 
+    /// The engine cannot do it.
+    pub(crate) fn of_failed(failed: Failed) -> Refusal {
+        if failed.is_misuse { Refusal::wrong(failed.message) } else { Refusal::failed(failed.message) }
+    }
+
     /// The model or the machine failed.
     pub(crate) fn failed(message: impl Into<String>) -> Refusal {
         Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, SERVER, None, message.into())
     }
 
-    /// The error object.
-    pub(crate) fn json(&self) -> Value {
+    /// All that is wrong, a line each.
+    pub(crate) fn message(&self) -> String {
         let Problems { listed, more } = &self.problems;
         let mut lines: Vec<String> = listed.iter().map(|problem| problem.message.clone()).collect();
         if *more > 0 {
             lines.push(format!("and {}", counted(*more, "more problem")));
         }
-        let problem = |p: &Problem| json!({"param": p.param, "message": p.message});
-        // `type` is for clients of Anthropic's API, which has the error in the same place.
-        json!({"type": "error", "error": {
-            "message": lines.join("\n"),
-            "type": self.kind,
-            "param": listed.first().and_then(|problem| problem.param.as_deref()),
-            "code": self.code,
-            "problems": listed.iter().map(problem).collect::<Vec<_>>(),
-        }})
+        lines.join("\n")
+    }
+
+    /// The code of the error, or else its type.
+    pub(crate) fn code(&self) -> &'static str {
+        self.code.unwrap_or(self.kind)
+    }
+
+    /// The error object.
+    pub(crate) fn body(&self) -> ErrorBody<'_> {
+        let listed = &self.problems.listed;
+        let error = ErrorObject {
+            message: self.message(),
+            kind: self.kind,
+            param: listed.first().and_then(|problem| problem.param.as_deref()),
+            code: self.code,
+            problems: listed,
+        };
+        ErrorBody { kind: "error", error }
     }
 }
 
@@ -162,7 +224,8 @@ const SERVER: &str = "server_error";
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response<Body> {
         let json = (header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let mut response = (self.status, [json], self.json().to_string()).into_response();
+        let body = serde_json::to_string(&self.body()).unwrap_or_default();
+        let mut response = (self.status, [json], body).into_response();
         let headers = response.headers_mut();
         if let Some(seconds) = self.retry_after {
             headers.insert(header::RETRY_AFTER, seconds.into());

@@ -1,8 +1,11 @@
 //! The text of an answer as what clients of chats get: text, thoughts and calls.
 
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 use weighbridge::engine::text::{Part, ReplyReader, ReplySyntax};
 
+use crate::refusal::Refusal;
 use crate::shapes::{CalledFunction, Delta, ToolCall};
 
 /// An answer that is read piece by piece.
@@ -54,4 +57,13 @@ impl Reply {
         };
         parts.into_iter().map(&mut delta).collect()
     }
+}
+
+/// An answer in JSON, which a thread of its own writes: others go on.
+pub(crate) async fn sent(
+    write: impl FnOnce() -> serde_json::Result<Vec<u8>> + Send + 'static,
+) -> Result<Response, Refusal> {
+    let written = tokio::task::spawn_blocking(write).await;
+    let Ok(Ok(json)) = written else { return Err(Refusal::failed("the answer could not be written")) };
+    Ok(([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], json).into_response())
 }

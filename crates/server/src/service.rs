@@ -1,9 +1,8 @@
-//! What every request sees: the model's names and tokenizer, the limits, and the way to the engine.
+//! What requests to a model of text see: its tokenizer and template, and the way to the engine.
 
-use std::hash::{BuildHasher, RandomState};
+use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -13,20 +12,19 @@ use weighbridge::engine::grammar::Compiler;
 use weighbridge::engine::sampling::Sampling;
 use weighbridge::engine::text::{EncodeOptions, SpecialText, Tokenizer};
 
-use crate::metrics::Metrics;
-use crate::options::Options;
+use crate::host::Host;
 use crate::refusal::Refusal;
 use crate::template::Template;
-use crate::work::{Job, News, Pace, Sequence};
+use crate::work::{Job, News, Sequence};
 
 /// Templates that run at once: fewer than there are threads for all that takes a while.
 const TEMPLATES: usize = 4;
 /// Bytes of a text that are never too many to look at.
 const LEAST_TEXT: usize = 1 << 16;
 
-/// What every request sees.
+/// The state that requests to a model of text share.
 pub(crate) struct Service {
-    pub(crate) options: Options,
+    pub(crate) host: Arc<Host>,
     /// How conversations are written. None: there is no chat.
     pub(crate) template: Option<Template>,
     pub(crate) tokenizer: Arc<Tokenizer>,
@@ -34,79 +32,51 @@ pub(crate) struct Service {
     pub(crate) vocab: usize,
     /// Positions of a request.
     pub(crate) positions: usize,
-    /// Positions that the model was trained for.
-    pub(crate) trained: u64,
-    pub(crate) family: &'static str,
-    /// When the server started, in seconds since 1970.
-    pub(crate) started: u64,
     #[cfg(feature = "grammar")]
     grammars: std::sync::OnceLock<Result<Compiler, weighbridge::engine::grammar::Error>>,
     /// Bytes of the longest token.
     longest: std::sync::OnceLock<usize>,
     /// Held while a template runs: others need some of the threads.
     pub(crate) templates: Semaphore,
-    /// Hashes of the keys.
-    pub(crate) keys: Vec<blake3::Hash>,
-    /// The process was told to end.
-    pub(crate) is_stopping: AtomicBool,
-    /// What is counted.
-    pub(crate) metrics: Metrics,
-    /// How fast the engine gets on.
-    pub(crate) pace: Arc<Pace>,
-    /// One for each sequence that runs or waits.
-    places: Arc<Semaphore>,
     inbox: UnboundedSender<Job>,
-    random: RandomState,
-    count: AtomicU64,
+}
+
+/// The host is what most of them ask for.
+impl Deref for Service {
+    type Target = Host;
+
+    fn deref(&self) -> &Host {
+        &self.host
+    }
 }
 
 impl Service {
     pub(crate) fn new(
         runtime: &Runtime,
         tokenizer: &Arc<Tokenizer>,
-        mut options: Options,
+        template: Option<Template>,
+        host: Arc<Host>,
         inbox: UnboundedSender<Job>,
     ) -> Service {
-        let shared = runtime.shared();
         Service {
-            template: options.chat.take().map(Template::new),
+            template,
             tokenizer: Arc::clone(tokenizer),
             sampling: runtime.sampling().clone(),
-            vocab: shared.vocab(),
-            positions: runtime.session().capacity(),
-            trained: shared.architecture().decoder().map_or(0, |decoder| decoder.context),
-            family: runtime.model().family.name(),
-            started: now(),
+            vocab: host.about.vocab,
+            positions: host.about.positions,
+            host,
             #[cfg(feature = "grammar")]
             grammars: std::sync::OnceLock::new(),
             longest: std::sync::OnceLock::new(),
             templates: Semaphore::new(TEMPLATES),
-            keys: options.keys.iter().map(|key| blake3::hash(key.as_bytes())).collect(),
-            is_stopping: AtomicBool::new(false),
-            metrics: Metrics::new(),
-            pace: Arc::new(Pace::new(options.parallel)),
-            places: Arc::new(Semaphore::new(places(&options))),
             inbox,
-            random: RandomState::new(),
-            count: AtomicU64::new(0),
-            options,
         }
-    }
-
-    /// The name of the model.
-    pub(crate) fn name(&self) -> &str {
-        self.options.names.first().map_or("model", String::as_str)
     }
 
     /// Whether a token ends a text.
     pub(crate) fn ends(&self) -> Arc<dyn Fn(u32) -> bool + Send + Sync> {
         let (ends, tokenizer) = (self.sampling.ends.clone(), Arc::clone(&self.tokenizer));
         Arc::new(move |token| ends.contains(&token) || tokenizer.is_end_of_generation(token))
-    }
-
-    /// A number that nobody can guess.
-    pub(crate) fn random(&self) -> u64 {
-        self.random.hash_one(self.count.fetch_add(1, Ordering::Relaxed))
     }
 
     /// A new id of a call: nine letters and digits, which is all that templates of Mistral take.
@@ -119,11 +89,6 @@ impl Service {
             char::from(digit)
         };
         (0..9).map(|_| digit()).collect()
-    }
-
-    /// A new id that begins with `kind`.
-    pub(crate) fn id(&self, kind: &str) -> String {
-        format!("{kind}-{:016x}", self.random())
     }
 
     /// The tokens of a text that has room in the context, as far as its bytes tell.
@@ -148,18 +113,6 @@ impl Service {
         self.tokenizer.encode(text, options).map_err(|error| Refusal::wrong(error.to_string()))
     }
 
-    /// Takes the right to have `count` sequences, before anything is made for them.
-    pub(crate) fn places(&self, count: usize) -> Result<OwnedSemaphorePermit, Refusal> {
-        let most = places(&self.options);
-        let Some(wanted) = u32::try_from(count).ok().filter(|_| count <= most) else {
-            return Err(Refusal::wrong(format!(
-                "the request asks for {count} answers, and {most} may run and wait together here"
-            )));
-        };
-        let permit = Arc::clone(&self.places).try_acquire_many_owned(wanted);
-        permit.map_err(|_| Refusal::busy(self.pace.wait(self.options.queue)))
-    }
-
     /// Compiles grammars for this model's tokens, which the first request with one prepares.
     #[cfg(feature = "grammar")]
     pub(crate) fn grammars(&self) -> Result<&Compiler, Refusal> {
@@ -180,7 +133,7 @@ impl Service {
         special: SpecialText,
     ) -> Result<UnboundedReceiver<News>, Refusal> {
         let (news, mut receiver) = unbounded_channel();
-        let deadline = self.options.deadline.and_then(|time| Instant::now().checked_add(time));
+        let deadline = self.deadline();
         let job = Job {
             sequences,
             permit: Arc::new(permit),
@@ -200,25 +153,14 @@ impl Service {
     }
 }
 
-/// Sequences that run and wait at most.
-fn places(options: &Options) -> usize {
-    options.parallel.saturating_add(options.queue).min(Semaphore::MAX_PERMITS)
-}
-
 /// What ends a job before it has an answer.
 pub(crate) fn refusal(news: News) -> Refusal {
     match news {
         News::Busy { retry_after } => Refusal::busy(retry_after),
         News::Late => Refusal::late(),
-        News::Failed(failed) if failed.is_misuse => Refusal::wrong(failed.message),
-        News::Failed(failed) => Refusal::failed(failed.message),
+        News::Failed(failed) => Refusal::of_failed(failed),
         News::Accepted | News::Said { .. } | News::Ended { .. } => {
             Refusal::failed("the engine lost its place")
         }
     }
-}
-
-/// Seconds since 1970.
-pub(crate) fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }

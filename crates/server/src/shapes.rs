@@ -2,11 +2,12 @@
 //!
 //! Source: openai-python 3.57, `openai/types/chat`, `openai/types/completion*.py`.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use weighbridge::engine::{Stats, Stop};
 
 /// `POST /v1/chat/completions`, whole.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct ChatCompletion<'a> {
     #[serde(flatten)]
     pub(crate) head: Head<'a>,
@@ -15,7 +16,7 @@ pub(crate) struct ChatCompletion<'a> {
 }
 
 /// The fields that all answers begin with.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub(crate) struct Head<'a> {
     pub(crate) id: &'a str,
     pub(crate) object: &'static str,
@@ -24,7 +25,7 @@ pub(crate) struct Head<'a> {
     pub(crate) model: &'a str,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct ChatChoice {
     pub(crate) index: usize,
     pub(crate) message: WholeMessage,
@@ -33,7 +34,7 @@ pub(crate) struct ChatChoice {
 }
 
 /// The message of an answer that is whole.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct WholeMessage {
     pub(crate) role: &'static str,
     /// `null` if there are calls alone.
@@ -48,7 +49,7 @@ pub(crate) struct WholeMessage {
 }
 
 /// A piece of a stream, of a chat or of a completion.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Chunk<'a, C> {
     #[serde(flatten)]
     pub(crate) head: Head<'a>,
@@ -59,7 +60,7 @@ pub(crate) struct Chunk<'a, C> {
     pub(crate) usage: Option<Option<Usage>>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct ChatDelta {
     pub(crate) index: usize,
     pub(crate) delta: Delta,
@@ -68,7 +69,7 @@ pub(crate) struct ChatDelta {
 }
 
 /// What a chunk adds to a message.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub(crate) struct Delta {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) role: Option<&'static str>,
@@ -80,8 +81,28 @@ pub(crate) struct Delta {
     pub(crate) tool_calls: Vec<ToolCall>,
 }
 
+impl Delta {
+    /// Whether it adds nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        let is_empty = |text: &Option<String>| text.as_ref().is_none_or(String::is_empty);
+        is_empty(&self.content) && is_empty(&self.reasoning_content) && self.tool_calls.is_empty()
+    }
+
+    /// Adds what comes after it.
+    pub(crate) fn add(&mut self, next: Delta) {
+        let add = |all: &mut Option<String>, text: Option<String>| {
+            if let Some(text) = text {
+                all.get_or_insert_default().push_str(&text);
+            }
+        };
+        add(&mut self.content, next.content);
+        add(&mut self.reasoning_content, next.reasoning_content);
+        self.tool_calls.extend(next.tool_calls);
+    }
+}
+
 /// A call of a tool. A stream has each whole, in one chunk.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(crate) struct ToolCall {
     /// Which of the message's calls it is; in streams alone.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -92,28 +113,28 @@ pub(crate) struct ToolCall {
     pub(crate) function: CalledFunction,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(crate) struct CalledFunction {
     pub(crate) name: String,
     /// A JSON object.
     pub(crate) arguments: String,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct ChatLogprobs {
     pub(crate) content: Vec<ChatLogprob>,
     /// Always `null`.
     pub(crate) refusal: (),
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct ChatLogprob {
     #[serde(flatten)]
     pub(crate) of: Logprob,
     pub(crate) top_logprobs: Vec<Logprob>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Logprob {
     pub(crate) token: String,
     /// -9999 is the logarithm of 0, as OpenAI has it.
@@ -123,7 +144,7 @@ pub(crate) struct Logprob {
 }
 
 /// `POST /v1/completions`, whole.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Completion<'a> {
     #[serde(flatten)]
     pub(crate) head: Head<'a>,
@@ -132,7 +153,7 @@ pub(crate) struct Completion<'a> {
 }
 
 /// A text, or what a chunk adds to it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct CompletionChoice {
     pub(crate) index: usize,
     pub(crate) text: String,
@@ -141,7 +162,7 @@ pub(crate) struct CompletionChoice {
 }
 
 /// One entry of each list for each token.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, JsonSchema)]
 pub(crate) struct CompletionLogprobs {
     pub(crate) tokens: Vec<String>,
     pub(crate) token_logprobs: Vec<f32>,
@@ -151,7 +172,7 @@ pub(crate) struct CompletionLogprobs {
 }
 
 /// What a request took, in tokens.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub(crate) struct Usage {
     pub(crate) prompt_tokens: usize,
     pub(crate) completion_tokens: usize,
@@ -159,7 +180,7 @@ pub(crate) struct Usage {
     pub(crate) prompt_tokens_details: PromptTokens,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub(crate) struct PromptTokens {
     /// Tokens that an earlier request had run.
     pub(crate) cached_tokens: usize,
@@ -186,25 +207,25 @@ pub(crate) fn finish_reason(stop: Stop) -> &'static str {
 }
 
 /// `POST /tokenize`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Tokens {
     pub(crate) tokens: Vec<u32>,
 }
 
 /// `POST /detokenize`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Content {
     pub(crate) content: String,
 }
 
 /// `GET /v1/models`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Models<'a> {
     pub(crate) object: &'static str,
     pub(crate) data: Vec<Model<'a>>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Model<'a> {
     pub(crate) id: &'a str,
     pub(crate) object: &'static str,
@@ -214,15 +235,20 @@ pub(crate) struct Model<'a> {
 }
 
 /// What llama.cpp's server says of a model too, under its names.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub(crate) struct Meta<'a> {
     pub(crate) family: &'a str,
+    /// The task of the model: `text`, `vectors`, `scores` or `speech`.
+    pub(crate) task: &'a str,
     /// Tokens of the vocabulary.
     pub(crate) n_vocab: usize,
     /// Positions of a request.
     pub(crate) n_ctx: usize,
     /// Positions that the model was trained for.
     pub(crate) n_ctx_train: u64,
+    /// Elements of a vector, if the model makes them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) n_embd: Option<usize>,
     /// Requests that run together.
     pub(crate) parallel: usize,
 }

@@ -7,6 +7,7 @@ use axum::extract::{Request, State};
 use serde_json::Value;
 use weighbridge::engine::text::{EncodeOptions, SpecialText};
 
+use crate::fields::Fields;
 use crate::prepare::{ids, reading};
 use crate::refusal::Refusal;
 use crate::service::Service;
@@ -17,16 +18,9 @@ pub(crate) async fn tokenize(
     request: Request,
 ) -> Result<Json<Tokens>, Refusal> {
     reading(&service, request, |mut fields, service| {
-        let content = fields.text("content");
-        if content.is_none() && !fields.has_problems() {
-            fields.problem("content", "wanted a text");
-        }
-        let options = EncodeOptions {
-            add_special: fields.flag("add_special").unwrap_or(false),
-            parse_special: fields.flag("parse_special").unwrap_or(true),
-        };
+        let (content, options) = text(&mut fields, service);
         fields.end()?;
-        let tokens = service.tokenizer.encode(&content.unwrap_or_default(), options);
+        let tokens = service.tokenizer.encode(&content, options);
         Ok(Json(Tokens { tokens: tokens.map_err(|error| Refusal::wrong(error.to_string()))? }))
     })
     .await
@@ -37,14 +31,31 @@ pub(crate) async fn detokenize(
     request: Request,
 ) -> Result<Json<Content>, Refusal> {
     reading(&service, request, |mut fields, service| {
-        let tokens = fields.value("tokens").unwrap_or(Value::Null);
-        let tokens = tokens.as_array().and_then(|list| ids(list, service.vocab));
-        if tokens.is_none() {
-            fields.problem("tokens", &format!("wanted a list of token ids below {}", service.vocab));
-        }
+        let tokens = list(&mut fields, service);
         fields.end()?;
-        let content = service.tokenizer.decode(&tokens.unwrap_or_default(), SpecialText::Shown);
+        let content = service.tokenizer.decode(&tokens, SpecialText::Shown);
         Ok(Json(Content { content: content.map_err(|error| Refusal::wrong(error.to_string()))? }))
     })
     .await
+}
+
+/// Reads a text.
+pub(crate) fn text(fields: &mut Fields, _: &Service) -> (String, EncodeOptions) {
+    let content = fields.text("content");
+    fields.needed("content", content.as_slice(), "wanted a text");
+    let options = EncodeOptions {
+        add_special: fields.flag("add_special").unwrap_or(false),
+        parse_special: fields.flag("parse_special").unwrap_or(true),
+    };
+    (content.unwrap_or_default(), options)
+}
+
+/// Reads a list of tokens.
+pub(crate) fn list(fields: &mut Fields, service: &Service) -> Vec<u32> {
+    let tokens = fields.value("tokens").unwrap_or(Value::Null);
+    let tokens = tokens.as_array().and_then(|list| ids(list, service.vocab));
+    if tokens.is_none() {
+        fields.problem("tokens", &format!("wanted a list of token ids below {}", service.vocab));
+    }
+    tokens.unwrap_or_default()
 }

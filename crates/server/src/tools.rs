@@ -43,7 +43,7 @@ impl Tools {
             }
             fields.join(tool);
         }
-        let tools = Tools { is_strict, ..choose(fields, list) };
+        let tools = Tools { is_strict, ..choose(fields, list, NAMED, |choice| &choice["function"]["name"]) };
         tools.refuse_unknown(fields, template);
         tools
     }
@@ -78,9 +78,16 @@ pub(crate) fn function(function: &mut Fields, schema: &'static str) -> Option<Va
     )
 }
 
+/// How a tool is named.
+const NAMED: &str = "{\"type\": \"function\", \"function\": {\"name\": NAME}}";
+
 /// Reads which of the tools may or must be called.
-fn choose(fields: &mut Fields, mut list: Vec<Value>) -> Tools {
-    const WANTED: &str = "wanted `none`, `auto`, `required` or {\"type\": \"function\", \"function\": {\"name\": NAME}} with the name of a tool";
+pub(crate) fn choose(
+    fields: &mut Fields,
+    mut list: Vec<Value>,
+    named: &str,
+    name: fn(&Value) -> &Value,
+) -> Tools {
     let is_single = fields.flag("parallel_tool_calls") == Some(false);
     let choice = fields.value("tool_choice");
     let is_required = match &choice {
@@ -92,13 +99,14 @@ fn choose(fields: &mut Fields, mut list: Vec<Value>) -> Tools {
         Some(Value::String(choice)) if choice == "auto" => false,
         Some(Value::String(choice)) if choice == "required" => true,
         Some(choice) => {
-            let name = choice["function"]["name"].as_str().filter(|_| choice["type"] == "function");
+            let name = name(choice).as_str().filter(|_| choice["type"] == "function");
             list.retain(|tool| tool["function"]["name"].as_str() == name && name.is_some());
             true
         }
     };
     if is_required && list.is_empty() && !fields.has_problems() {
-        fields.problem("tool_choice", WANTED);
+        let wanted = format!("wanted `none`, `auto`, `required` or {named} with the name of a tool");
+        fields.problem("tool_choice", &wanted);
     }
     Tools { list, is_required, is_single: is_single || is_named(choice.as_ref()), is_strict: false }
 }

@@ -6,8 +6,7 @@
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
@@ -18,6 +17,8 @@ use weighbridge::engine::{Sampled, Stats, Stop};
 use weighbridge::{Error, Runtime, Sampler};
 
 use crate::metrics::Metrics;
+use crate::pace::Pace;
+use crate::refusal::{Failed, failed};
 
 /// Texts to be continued for one request.
 pub(crate) struct Job {
@@ -74,14 +75,6 @@ impl Default for Ending {
     fn default() -> Ending {
         Ending { stop: Stop::Interrupted, string: None }
     }
-}
-
-/// Why a job failed.
-#[derive(Debug)]
-pub(crate) struct Failed {
-    pub(crate) message: String,
-    /// Whether the request asked for it.
-    pub(crate) is_misuse: bool,
 }
 
 /// A piece of a text.
@@ -154,35 +147,6 @@ impl Active<'_> {
             stop => News::Ended { index: self.index, said, ending: Ending { stop, string }, stats },
         });
     }
-}
-
-/// How long a sequence takes.
-pub(crate) struct Pace {
-    /// Milliseconds, on average.
-    usual: AtomicU64,
-    /// Sequences that run together.
-    parallel: u64,
-}
-
-impl Pace {
-    pub(crate) fn new(parallel: usize) -> Pace {
-        Pace { usual: AtomicU64::new(1000), parallel: parallel.max(1) as u64 }
-    }
-
-    fn took(&self, time: Duration) {
-        let time = u64::try_from(time.as_millis()).unwrap_or(u64::MAX).min(1 << 40);
-        self.usual.store((self.usual.load(Ordering::Relaxed) * 4 + time) / 5, Ordering::Relaxed);
-    }
-
-    /// Seconds until one of `waiting` requests will have a place, from 1 to 60.
-    pub(crate) fn wait(&self, waiting: usize) -> u64 {
-        let all = self.usual.load(Ordering::Relaxed).saturating_mul((waiting as u64).saturating_add(1));
-        all.div_ceil(self.parallel.saturating_mul(1000)).clamp(1, 60)
-    }
-}
-
-fn failed(error: &Error) -> Failed {
-    Failed { message: error.to_string(), is_misuse: error.is_misuse() }
 }
 
 /// The loop, and what it knows of the jobs.

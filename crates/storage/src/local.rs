@@ -32,6 +32,9 @@ pub enum Io {
     /// pages ends this one: by a signal, or with an error that names the file if the program called
     /// [`Io::guard_maps`].
     Mmap,
+    /// As [`Io::Auto`], with maps that may be written to ([`ByteSource::is_private`]): the file stays as it is, and a page that is
+    /// written to becomes this process's own. For programs whose tensors are changed in place, as PyTorch's are.
+    CopyOnWrite,
     /// The file is read with positioned reads. A file that shrinks is an error.
     Pread,
     /// The same past the page cache (`O_DIRECT`, on Linux): what is read once does not push out what others need. Elsewhere, and

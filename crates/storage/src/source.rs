@@ -36,6 +36,12 @@ pub trait ByteSource: fmt::Debug + Send + Sync {
     /// All bytes, if the source is mapped into memory, or is there already.
     fn mapped(&self) -> Option<&[u8]>;
 
+    /// Whether the mapped bytes are this source's alone and their memory may be written to, by who has made sure that nobody reads
+    /// them meanwhile: the file stays as it is, and later readers of the map see what was written.
+    fn is_private(&self) -> bool {
+        false
+    }
+
     /// Brings `range` of the map into memory: who touches it next waits for nothing.
     fn prefetch(&self, range: Range<u64>) {
         let _ = range;

@@ -41,14 +41,7 @@ pub fn invert(made: &[Made]) -> Result<Vec<Made>, OneWay> {
 /// # Errors
 /// As [`invert`].
 pub fn invert_knowing(made: &[Made], find: &dyn Fn(&str) -> Option<Shape>) -> Result<Vec<Made>, OneWay> {
-    let Inverse { sources, copies, padding } = take_apart(made, find)?;
-    let one_way = |name: &str, why| Err(OneWay { name: name.to_owned(), why });
-    match (copies.first(), padding.first()) {
-        (Some(copy), _) if copy.whole => one_way(&copy.of, "is used whole more than once"),
-        (Some(copy), _) => one_way(&copy.of, "is cut with gaps or overlaps"),
-        (None, Some(padding)) => one_way(&padding.name, "is padding"),
-        (None, None) => Ok(sources),
-    }
+    take_apart(made, find)?.alone()
 }
 
 /// What is known of the sources of expressions, of which several may hold the same part.
@@ -60,6 +53,22 @@ pub struct Inverse {
     pub copies: Vec<Copies>,
     /// What must be zero: the names are of what is made.
     pub padding: Vec<Made>,
+}
+
+impl Inverse {
+    /// The sources, if all of what is made is a part of one, and no two are the same part.
+    ///
+    /// # Errors
+    /// [`OneWay`] for the first that is not so.
+    pub fn alone(self) -> Result<Vec<Made>, OneWay> {
+        let one_way = |name: &str, why| Err(OneWay { name: name.to_owned(), why });
+        match (self.copies.first(), self.padding.first()) {
+            (Some(copy), _) if copy.whole => one_way(&copy.of, "is used whole more than once"),
+            (Some(copy), _) => one_way(&copy.of, "is cut with gaps or overlaps"),
+            (None, Some(padding)) => one_way(&padding.name, "is padding"),
+            (None, None) => Ok(self.sources),
+        }
+    }
 }
 
 /// Two expressions over what is made that are the same part of a source.

@@ -3,6 +3,9 @@
 /// A name with holes: `blk.{n}.attn_q.weight`. A hole stands for one whole segment between dots, so a
 /// pattern never matches part of a word. `{n}` takes digits only, any other `{hole}` takes any segment, and `{rest..}` at
 /// the end takes one segment or more.
+///
+/// A name of slashes and no dots has its segments between slashes, and the number of a layer behind the word:
+/// `encoder/layer_{n}/ffn/linear_0/weight`, as CTranslate2 has it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Pattern(String);
 
@@ -21,15 +24,17 @@ impl Pattern {
     pub fn matches(&self, name: &str) -> bool {
         let under = self.0.strip_suffix("..}").and_then(|text| text.rsplit_once(".{"));
         let (text, more) = under.map_or((self.0.as_str(), false), |(before, _)| (before, true));
-        let mut want = text.split('.');
-        let mut have = name.split('.');
+        let slashes = separator(text) == '/';
+        let mut want = text.split(separator(text));
+        let mut have = name.split(if slashes { '/' } else { '.' });
         loop {
             match (want.next(), have.next()) {
                 (None, rest) => return rest.is_some() == more,
                 (Some(w), Some(_)) if w.starts_with('{') && w.ends_with("..}") => {
                     return want.next().is_none();
                 }
-                (Some("{n}"), Some(s)) if !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit()) => {}
+                (Some("{n}"), Some(s)) if is_number(s) => {}
+                (Some(LAYER_N), Some(s)) if slashes && s.strip_prefix(LAYER).is_some_and(is_number) => {}
                 (Some(w), Some(s)) if w == s || (w != "{n}" && w.starts_with('{') && w.ends_with('}')) => {}
                 _ => return false,
             }
@@ -38,9 +43,41 @@ impl Pattern {
 
     /// The pattern of `name`: each segment of digits becomes `{n}`. Groups what belongs together.
     pub fn of(name: &str) -> Pattern {
-        let hole = |s: &str| !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit());
-        Pattern(name.split('.').map(|s| if hole(s) { "{n}" } else { s }).collect::<Vec<_>>().join("."))
+        if separator(name) == '/' {
+            let hole = |s: &str| s.strip_prefix(LAYER).is_some_and(is_number);
+            return Pattern(
+                name.split('/').map(|s| if hole(s) { LAYER_N } else { s }).collect::<Vec<_>>().join("/"),
+            );
+        }
+        Pattern(name.split('.').map(|s| if is_number(s) { "{n}" } else { s }).collect::<Vec<_>>().join("."))
     }
+
+    /// The text with the numbers of `name`, in order, in the holes for numbers.
+    pub fn with_numbers_of(&self, name: &str) -> String {
+        let number = |s: &'_ str| is_number(s.strip_prefix(LAYER).unwrap_or(s));
+        let numbers = name.split(separator(name)).filter(|s| number(s));
+        let mut numbers = numbers.map(|s| s.strip_prefix(LAYER).unwrap_or(s));
+        let mut parts = self.0.split("{n}");
+        let mut filled = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            filled.push_str(numbers.next().unwrap_or("{n}"));
+            filled.push_str(part);
+        }
+        filled
+    }
+}
+
+/// The word before a layer's number in names of slashes, and with the hole.
+const LAYER: &str = "layer_";
+const LAYER_N: &str = "layer_{n}";
+
+/// The text between segments.
+fn separator(name: &str) -> char {
+    if name.contains('/') && !name.contains('.') { '/' } else { '.' }
+}
+
+fn is_number(segment: &str) -> bool {
+    !segment.is_empty() && segment.bytes().all(|b| b.is_ascii_digit())
 }
 
 impl std::fmt::Display for Pattern {
@@ -100,6 +137,21 @@ mod tests {
     #[test]
     fn the_pattern_of_a_name_has_holes_for_numbers() {
         assert_eq!(Pattern::of("blk.3.ffn_up.weight").as_str(), "blk.{n}.ffn_up.weight");
+        assert_eq!(
+            Pattern::new("blk.{n}.ffn_up.weight").with_numbers_of("blk.3.ffn_up"),
+            "blk.3.ffn_up.weight"
+        );
+    }
+
+    #[test]
+    fn names_of_slashes_have_the_number_behind_a_word() {
+        let name = "encoder/layer_11/ffn/linear_0/weight";
+        let pattern = Pattern::of(name);
+        assert_eq!(pattern.as_str(), "encoder/layer_{n}/ffn/linear_0/weight");
+        assert!(pattern.matches(name) && !pattern.matches("encoder/layer_x/ffn/linear_0/weight"));
+        assert!(!pattern.matches("encoder.layer_1.ffn.linear_0.weight"));
+        assert_eq!(pattern.with_numbers_of("x/layer_7/y"), "encoder/layer_7/ffn/linear_0/weight");
+        assert_eq!(Pattern::of("/model/layers.0/layer_1/x").as_str(), "/model/layers.0/layer_1/x");
     }
 
     #[test]

@@ -53,6 +53,11 @@ fn download(model: &Model, drafts: &Path, scratch: &Path) -> Result<()> {
             let wanted = model.wanted();
             found.iter().try_for_each(|path| archive::take_folder(path, folder, &wanted, drafts))
         }
+        Files::JoinedAndFolder { file, members, folder, .. } => {
+            archive::join(&found, members, file, drafts)?;
+            let others: Vec<_> = model.wanted().into_iter().filter(|wanted| wanted != file).collect();
+            found.last().map_or(Ok(()), |path| archive::take_folder(path, folder, &others, drafts))
+        }
         Files::Made { .. } => Ok(()),
     }
 }

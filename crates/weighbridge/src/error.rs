@@ -57,6 +57,33 @@ pub enum Error {
         /// The checkpoint.
         path: String,
     },
+    /// The model has no audio encoder.
+    #[cfg(feature = "speech")]
+    #[error("`{path}`: the model does not transcribe: it has no audio encoder")]
+    NoEar {
+        /// The checkpoint.
+        path: String,
+    },
+    /// The model transcribes sounds.
+    #[cfg(feature = "engine")]
+    #[error("`{path}`: the model transcribes sounds: it continues no texts")]
+    Hears {
+        /// The checkpoint.
+        path: String,
+    },
+    /// The file has other filters for sound than are used here.
+    #[cfg(feature = "speech")]
+    #[error("`{path}`: the model's filters make another spectrogram than is made here: {what}")]
+    Filters {
+        /// The checkpoint.
+        path: String,
+        /// The first that differs, wanted and found.
+        what: String,
+    },
+    /// A sound cannot be read.
+    #[cfg(feature = "speech")]
+    #[error(transparent)]
+    Sound(#[from] audio::Error),
     /// What a directory says about making vectors cannot be followed.
     #[cfg(feature = "engine")]
     #[error("`{path}` cannot be followed{}", problems.iter().map(|p| format!("\n  {p}")).collect::<String>())]
@@ -193,6 +220,14 @@ impl Error {
                 Diagnostics::of(self, Some("make vectors with it, as an `Embedder` does".to_owned()))
             }
             #[cfg(feature = "engine")]
+            Error::Hears { .. } => {
+                Diagnostics::of(self, Some("transcribe with it, as a `Transcriber` does".to_owned()))
+            }
+            #[cfg(feature = "speech")]
+            Error::NoEar { .. } | Error::Filters { .. } => Diagnostics::of(self, None),
+            #[cfg(feature = "speech")]
+            Error::Sound(e) => Diagnostics::of(self, e.hint().map(str::to_owned)),
+            #[cfg(feature = "engine")]
             Error::NoPrompt { known, .. } => {
                 let known: Vec<String> = known.iter().map(|name| format!("`{name}`")).collect();
                 Diagnostics::of(self, Some(format!("it has {}", known.join(", "))))
@@ -234,9 +269,13 @@ impl Error {
             #[cfg(feature = "engine")]
             Error::NoPrompt { .. } => true,
             #[cfg(feature = "engine")]
-            Error::NotRun { .. } | Error::Encoder { .. } | Error::Recipe { .. } | Error::Memory { .. } => {
-                false
-            }
+            Error::NotRun { .. }
+            | Error::Encoder { .. }
+            | Error::Hears { .. }
+            | Error::Recipe { .. }
+            | Error::Memory { .. } => false,
+            #[cfg(feature = "speech")]
+            Error::NoEar { .. } | Error::Filters { .. } | Error::Sound(_) => false,
             #[cfg(feature = "engine")]
             Error::Engine(e) => e.is_misuse(),
         }

@@ -40,6 +40,8 @@
 //! | `store` (feature) | keeping what was loaded, for the next start | `store::Cache` |
 //! | `engine` (feature) | running models: sessions, batches, sampling, text | `Runtime`, `engine::generate` |
 //! | `embedder` (feature `engine`) | vectors of texts, as sentence-transformers makes them | `Embedder` |
+//! | `reranker` (feature `engine`) | scores of texts for a query | `Reranker` |
+//! | `transcriber` (feature `speech`) | speech to text, with times | `Transcriber` |
 //! | `runtime` (feature `engine`) | a model that is opened, loaded and run in one call | `Runtime`, `RuntimeOptions` |
 //!
 //! # Errors
@@ -67,8 +69,17 @@ pub use model::module;
 #[cfg(feature = "engine")]
 pub mod embedder;
 mod error;
+mod layout;
+#[cfg(feature = "engine")]
+pub mod reranker;
 #[cfg(feature = "engine")]
 pub mod runtime;
+#[cfg(feature = "engine")]
+mod start;
+#[cfg(feature = "engine")]
+mod task;
+#[cfg(feature = "speech")]
+pub mod transcriber;
 
 pub use checkpoint::{Checkpoint, Metadata, OpenOptions, open, open_from, open_with};
 pub use derive::Module;
@@ -78,10 +89,19 @@ pub use embedder::Embedder;
 #[cfg(feature = "engine")]
 pub use engine::{Batch, Session, sampler::Sampler};
 pub use error::Error;
+pub use layout::{LAYOUTS, layout};
 pub use load::{Loaded, Plan, Pool, Tensor};
 pub use model::{Mesh, Model, Module, Rank};
 pub use planner::{LayoutKind, PlanBuilder, describe, plan};
 #[cfg(feature = "engine")]
 #[doc(inline)]
+pub use reranker::Reranker;
+#[cfg(feature = "engine")]
+#[doc(inline)]
 pub use runtime::{Runtime, RuntimeOptions};
+#[cfg(feature = "engine")]
+pub use task::Task;
 pub use tensor::{Dtype, Scheme, Shape, TensorEntry};
+#[cfg(feature = "speech")]
+#[doc(inline)]
+pub use transcriber::Transcriber;

@@ -17,6 +17,7 @@ const ORDER: &[&str] = &[
     "load",
     "store",
     "lora",
+    "audio",
     "engine",
     "planner",
     "vllm",
@@ -42,7 +43,7 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
 ];
 
 /// Crates without `unsafe`.
-const SAFE: &[&str] = &["derive", "tensor", "remote", "plan", "hub"];
+const SAFE: &[&str] = &["derive", "tensor", "remote", "plan", "hub", "audio"];
 
 /// The crate that tests ask for models; users' builds do not need it.
 const FOR_TESTS: &str = "weighbridge-testkit";

@@ -8,31 +8,40 @@
 //! and the number of elements u32 instead, from which the type is guessed; before 3 there are no aliases. Version 1 has
 //! no name of a specification, by which a file is recognised, and is not read.
 //!
-//! Aliases are ties, and where the variable has a scale, the alias has it, too. Quantised weights stay what they are: `X`
-//! in i8 or i16 and `X_scale`, by which codes are *divided*; attributes of the model are variables of no axes, texts
-//! among them of i8.
+//! Aliases are ties, and where the variable has a scale, the alias has it, too. A quantised weight is `X` in i8 or i16 and
+//! `X_scale`, by which codes are *divided*: one tensor here. Attributes of the model are variables of no axes, which are
+//! read; texts among them are of i8.
 //!
 //! The reference does not look whether data is as long as the shape wants, takes the first of two variables with one
 //! name, passes over aliases of what is not there, and ignores what follows. All that is refused here.
 
-use storage::{ByteSource, Location};
+mod metadata;
+mod write;
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
 use tensor::{Dtype, FileId, PlaneData, Scheme, Shape, TensorEntry};
 
+use super::listing::Listing;
 use super::{Format, Found};
 use crate::checkpoint::{Checkpoint, FormatName, Metadata};
 use crate::contents::{Contents, File, name_of};
-use crate::error::{Error, Problem, Problems, Quoted, Subject};
+use crate::error::{Error, Problem, Quoted, Subject};
 use crate::fault::Fault;
 use crate::file::OpenFile;
 use crate::folder::Folder;
 use crate::index::NameIndex;
+pub use metadata::Ctranslate2Metadata;
+pub(crate) use write::form;
+pub use write::{Attribute, Ctranslate2Files, ctranslate2_holds};
 
 /// The CTranslate2 format.
 #[derive(Debug)]
 pub(crate) struct Ctranslate2;
 
 const NAME: &str = "ctranslate2";
-const MODEL: &str = "model.bin";
+pub(crate) const MODEL: &str = "model.bin";
 /// `CURRENT_BINARY_VERSION`.
 const NEWEST: u32 = 6;
 /// Later versions than this are no versions.
@@ -71,89 +80,85 @@ impl Format for Ctranslate2 {
     }
 
     fn open(&self, found: Found) -> Result<Checkpoint, Error> {
-        let (location, file) = match found {
-            Found::File(file) => (file.location(), file),
-            Found::Folder(folder) => (folder.location(), folder.open(MODEL)?.not_empty()?),
+        let (location, file, beside) = match found {
+            Found::File(file) => (file.location(), file, None),
+            Found::Folder(folder) => {
+                let file = folder.open(MODEL)?.not_empty()?;
+                (folder.location(), file, Some(metadata::beside(&folder)?))
+            }
         };
-        let contents = read(file)?;
-        Ok(Checkpoint::new(location, FormatName::new(NAME), contents, Metadata::None))
+        let (contents, metadata) = read(file)?;
+        let metadata = Metadata::Ctranslate2(Ctranslate2Metadata { beside, ..metadata });
+        Ok(Checkpoint::new(location, FormatName::new(NAME), contents, metadata))
     }
 }
 
-fn read(file: OpenFile) -> Result<Contents, Error> {
+fn read(file: OpenFile) -> Result<(Contents, Ctranslate2Metadata), Error> {
     let location = file.location();
     let source = file.into_source();
-    let mut listing = Listing {
-        location: &location,
-        source: &*source,
-        at: 0,
-        entries: Vec::new(),
-        by_name: NameIndex::default(),
-        starts: Vec::new(),
-        problems: Problems::default(),
-    };
-    listing.read()?;
-    let Listing { entries, by_name, problems, .. } = listing;
-    problems.check(&location)?;
-    Ok(Contents::of_file(File::new(location, source), entries, by_name))
+    let list = Listing::new(&location, &*source, 0);
+    let mut variables = Variables { list, attributes: BTreeMap::new() };
+    let (spec, revision) = variables.read()?;
+    let shapes: BTreeMap<String, Shape> =
+        variables.list.entries.iter().map(|e| (e.name.clone(), e.shape.clone())).collect();
+    let entries = variables.gathered();
+    let Variables { list, attributes } = variables;
+    list.problems.check(&location)?;
+    let contents = Contents::of_file(File::new(location, source), entries, NameIndex::default()).reindexed();
+    Ok((contents, Ctranslate2Metadata { spec, revision, attributes, shapes, beside: None }))
 }
 
 /// The variables as they are read.
-struct Listing<'f> {
-    location: &'f Location,
-    source: &'f dyn ByteSource,
-    /// Where the next number is.
-    at: u64,
-    entries: Vec<TensorEntry>,
-    by_name: NameIndex,
-    /// Where each entry's name is.
-    starts: Vec<u64>,
-    problems: Problems,
+struct Variables<'f> {
+    list: Listing<'f>,
+    /// Variables of one number.
+    attributes: BTreeMap<String, f64>,
 }
 
-impl Listing<'_> {
-    fn read(&mut self) -> Result<(), Error> {
-        let version = self.u32("the version")?;
+impl Variables<'_> {
+    /// Reads all of it, and returns the name of the specification and its revision.
+    fn read(&mut self) -> Result<(String, u32), Error> {
+        let version = self.list.u32("the version")?;
         if !(2..=NEWEST).contains(&version) {
             let what = format!("CTranslate2 version {version}, wanted 2 to {NEWEST}");
-            return Err(self.stop(0, Subject::Whole, Fault::Unsupported { what }));
+            return Err(self.list.stop(0, Subject::Whole, Fault::Unsupported { what }));
         }
-        self.text("the name of the specification")?;
-        self.u32("the revision")?;
+        let spec = String::from_utf8_lossy(&self.text("the name of the specification")?).into_owned();
+        let revision = self.list.u32("the revision")?;
         for _ in 0..self.count("variables", SHORTEST)? {
             self.variable(version)?;
-            if self.problems.enough() {
-                return Ok(());
+            if self.list.problems.enough() {
+                return Ok((spec, revision));
             }
         }
         if version >= 3 {
             for _ in 0..self.count("aliases", SHORTEST_ALIAS)? {
                 self.alias()?;
-                if self.problems.enough() {
-                    return Ok(());
+                if self.list.problems.enough() {
+                    return Ok((spec, revision));
                 }
             }
         }
-        let left = self.source.len() - self.at;
+        let left = self.list.left();
         if left > 0 {
-            self.report(self.at, Subject::Whole, Fault::Trailing { found: left });
+            self.list.report(self.list.at, Subject::Whole, Fault::Trailing { found: left });
         }
-        Ok(())
+        Ok((spec, revision))
     }
 
     fn variable(&mut self, version: u32) -> Result<(), Error> {
         const WHAT: &str = "a variable";
-        let start = self.at;
+        let start = self.list.at;
         let name = self.name("tensor name")?;
         let subject = || Subject::Tensor(name.clone());
         let rank = self.u8(WHAT)?;
         if u64::from(rank) > MAX_AXES {
             let fault = Fault::Limit { what: "number of dimensions", found: rank.into(), limit: MAX_AXES };
-            return Err(self.stop(self.at - 1, subject(), fault));
+            return Err(self.list.stop(self.list.at - 1, subject(), fault));
         }
-        let axes = (0..rank).map(|_| Ok(self.u32(WHAT)?.into())).collect::<Result<Vec<u64>, Error>>()?;
-        let type_at = self.at;
-        let (id, number) = (self.u8(WHAT)?, u64::from(self.u32(WHAT)?));
+        let axes = (0..rank).map(|_| Ok(self.list.u32(WHAT)?.into())).collect::<Result<Vec<u64>, Error>>()?;
+        let type_at = self.list.at;
+        let (id, number) = (self.u8(WHAT)?, u64::from(self.list.u32(WHAT)?));
         let (dtype, bytes) = if version >= 4 {
             (TYPES.get(usize::from(id)).copied(), number)
         } else {
@@ -172,128 +177,156 @@ impl Listing<'_> {
             } else {
                 ("elements of 1, 2 or 4 bytes", format!("{id}"))
             };
-            return Err(self.stop(type_at, subject(), Fault::Value { wants, found }));
+            return Err(self.list.stop(type_at, subject(), Fault::Value { wants, found }));
         };
-        let (data, left) = (self.at, self.source.len() - self.at);
+        let (data, left) = (self.list.at, self.list.left());
         if bytes > left {
             let fault = Fault::Ends { what: "the data of a variable", wants: bytes, found: left };
-            return Err(self.stop(data, subject(), fault));
+            return Err(self.list.stop(data, subject(), fault));
         }
-        self.at += bytes;
+        self.list.at += bytes;
         let (shape, scheme) = (Shape::from(axes), Scheme::plain(dtype));
         match scheme.byte_len(&shape) {
             Ok(wants) if wants == bytes => {}
             Ok(wants) => {
                 let (shape, scheme) = (shape.clone(), scheme.name.to_string());
-                self.report(type_at, subject(), Fault::Extent { shape, scheme, wants, found: bytes });
+                self.list.report(type_at, subject(), Fault::Extent { shape, scheme, wants, found: bytes });
             }
-            Err(why) => self.report(type_at, subject(), Fault::geometry(&shape, &scheme, why)),
+            Err(why) => self.list.report(type_at, subject(), Fault::geometry(&shape, &scheme, why)),
         }
-        let planes = vec![PlaneData { file: FileId(0), bytes: data..self.at }];
-        self.push(start, TensorEntry { name, shape, scheme, planes, strides: None });
+        if rank == 0 && bytes == dtype.bytes() {
+            let mut number = [0; 4];
+            let number = number.get_mut(..usize::try_from(bytes).unwrap_or(0)).unwrap_or_default();
+            self.list.source.read_at(data, number).map_err(|e| Error::io(self.list.location, "read", e))?;
+            let value = value(dtype, number);
+            self.attributes.insert(name.clone(), value);
+        }
+        let planes = vec![PlaneData { file: FileId(0), bytes: data..self.list.at }];
+        self.list.push(start, TensorEntry { name, shape, scheme, planes, strides: None });
         Ok(())
     }
 
     fn alias(&mut self) -> Result<(), Error> {
-        let start = self.at;
+        let start = self.list.at;
         let (alias, target) = (self.name("alias")?, self.name("name of the aliased tensor")?);
         let Some(same) = self.find(&target) else {
             let (wants, found) = ("the name of a variable", format!("{}, which is none", Quoted(&target)));
-            self.report(start, Subject::Tensor(alias), Fault::Value { wants, found });
+            self.list.report(start, Subject::Tensor(alias), Fault::Value { wants, found });
             return Ok(());
         };
-        self.push(start, TensorEntry { name: alias.clone(), ..same });
+        self.list.push(start, TensorEntry { name: alias.clone(), ..same });
         if let Some(scale) = self.find(&format!("{target}_scale"))
             && self.find(&format!("{alias}_scale")).is_none()
         {
-            self.push(start, TensorEntry { name: format!("{alias}_scale"), ..scale });
+            self.list.push(start, TensorEntry { name: format!("{alias}_scale"), ..scale });
         }
         Ok(())
     }
 
-    fn find(&self, name: &str) -> Option<TensorEntry> {
-        let id = self.by_name.find(name.as_bytes(), |i| name_of(&self.entries, i))?;
-        self.entries.get(id as usize).cloned()
+    /// The entries but for attributes, with one for each weight and its scale. Weights whose scale is not there, or of another shape, are
+    /// reported.
+    fn gathered(&mut self) -> Vec<TensorEntry> {
+        let mut scales = HashSet::new();
+        let mut gathered = Vec::with_capacity(self.list.entries.len());
+        for (i, entry) in self.list.entries.iter().enumerate() {
+            let is_code = entry.scheme.dtype().is_some_and(|d| matches!(d, Dtype::I8 | Dtype::I16));
+            let scale_name = format!("{}_scale", entry.name);
+            let scale = self.find(&scale_name).filter(|_| is_code && entry.shape.len() > 1);
+            let Some(scale) = scale else {
+                gathered.push(entry.clone());
+                continue;
+            };
+            match quantised(entry, &scale) {
+                Some(scheme) => {
+                    let planes = [&entry.planes[..], &scale.planes[..]].concat();
+                    gathered.push(TensorEntry { scheme, planes, ..entry.clone() });
+                }
+                None => {
+                    let what = format!(
+                        "is {} {}, and its scale {} {}, which is not read",
+                        entry.shape, entry.scheme, scale.shape, scale.scheme
+                    );
+                    let (at, subject) =
+                        (self.list.starts.get(i).copied(), Subject::Tensor(entry.name.clone()));
+                    self.list.problems.push(Problem { at, subject, fault: Fault::Companions { what } });
+                }
+            }
+            scales.insert(scale_name);
+        }
+        self.attributes.retain(|name, _| !scales.contains(name));
+        gathered.retain(|entry| !scales.contains(&entry.name) && !self.attributes.contains_key(&entry.name));
+        gathered
     }
 
-    fn push(&mut self, start: u64, entry: TensorEntry) {
-        self.entries.push(entry);
-        self.starts.push(start);
-        let id = u32::try_from(self.entries.len() - 1).unwrap_or(u32::MAX);
-        if let Some(first) = self.by_name.insert(id, |i| name_of(&self.entries, i)) {
-            let first = self.starts.get(first as usize).copied().unwrap_or_default();
-            let name = self.entries.last().map(|e| e.name.clone()).unwrap_or_default();
-            self.report(start, Subject::Tensor(name), Fault::Duplicate { first });
-        }
+    fn find(&self, name: &str) -> Option<TensorEntry> {
+        let id = self.list.by_name.find(name.as_bytes(), |i| name_of(&self.list.entries, i))?;
+        self.list.entries.get(id as usize).cloned()
     }
 
     /// How many of `what` follow, each of at least `least` bytes.
     fn count(&mut self, what: &'static str, least: u64) -> Result<u32, Error> {
-        let at = self.at;
-        let found = self.u32("a count")?;
-        let left = self.source.len() - self.at;
+        let at = self.list.at;
+        let found = self.list.u32("a count")?;
+        let left = self.list.left();
         let room = left / least;
         if u64::from(found) > room {
             let fault = Fault::Count { what, found: found.into(), left, room };
-            return Err(self.stop(at, Subject::Whole, fault));
+            return Err(self.list.stop(at, Subject::Whole, fault));
         }
         Ok(found)
     }
 
     /// Reads a text that is a name, and reports its faults.
     fn name(&mut self, what: &'static str) -> Result<String, Error> {
-        let at = self.at;
+        let at = self.list.at;
         let bytes = self.text(what)?;
         let name = String::from_utf8_lossy(&bytes).into_owned();
         if let Some(fault) = Fault::of_name(&bytes, what) {
-            self.report(at, Subject::Tensor(name.clone()), fault);
+            self.list.report(at, Subject::Tensor(name.clone()), fault);
         }
         Ok(name)
     }
 
     fn text(&mut self, what: &'static str) -> Result<Vec<u8>, Error> {
-        let at = self.at;
-        let len = u16::from_le_bytes(self.take::<2>(what)?);
-        let (wants, found) = (u64::from(len), self.source.len() - self.at);
-        if wants > found {
-            return Err(self.stop(at, Subject::Whole, Fault::Ends { what, wants, found }));
-        }
-        let mut text = vec![0; usize::from(len)];
-        self.source.read_at(self.at, &mut text).map_err(|e| Error::io(self.location, "read", e))?;
-        self.at += wants;
+        let at = self.list.at;
+        let len = u16::from_le_bytes(self.list.take::<2>(what)?);
+        let mut text = self.list.take_many(len.into(), what)?;
         if text.pop() == Some(0) {
             return Ok(text);
         }
         let fault = Fault::Value { wants: "a text that ends with a NUL", found: format!("{len} bytes") };
-        Err(self.stop(at, Subject::Whole, fault))
-    }
-
-    fn u32(&mut self, what: &'static str) -> Result<u32, Error> {
-        self.take(what).map(u32::from_le_bytes)
+        Err(self.list.stop(at, Subject::Whole, fault))
     }
 
     fn u8(&mut self, what: &'static str) -> Result<u8, Error> {
-        self.take(what).map(u8::from_le_bytes)
+        self.list.take(what).map(u8::from_le_bytes)
     }
+}
 
-    fn take<const N: usize>(&mut self, what: &'static str) -> Result<[u8; N], Error> {
-        let (wants, found) = (N as u64, self.source.len().saturating_sub(self.at));
-        if wants > found {
-            return Err(self.stop(self.at, Subject::Whole, Fault::Ends { what, wants, found }));
+/// The scheme of a weight of codes with its scale: one for each row of a matrix, for each kernel of a convolution, or, of
+/// 16 bits, for a matrix.
+fn quantised(codes: &TensorEntry, scale: &TensorEntry) -> Option<Arc<Scheme>> {
+    let name = match (codes.scheme.dtype()?, &codes.shape[..], &scale.shape[..]) {
+        (Dtype::I8, [rows, _], [scales]) if rows == scales => "ctranslate2-int8:row",
+        (Dtype::I8, [kernels, _, _], [scales]) if kernels == scales => "ctranslate2-int8:matrix",
+        (Dtype::I16, [_, _], [] | [1]) => "ctranslate2-int16:matrix",
+        _ => return None,
+    };
+    quant::scheme(name).filter(|_| scale.scheme.dtype() == Some(Dtype::F32))
+}
+
+/// The number of `dtype` whose bytes are `bytes`.
+fn value(dtype: Dtype, bytes: &[u8]) -> f64 {
+    match (dtype, bytes) {
+        (Dtype::I32, &[a, b, c, d]) => i32::from_le_bytes([a, b, c, d]).into(),
+        (Dtype::I16, &[a, b]) => i16::from_le_bytes([a, b]).into(),
+        (Dtype::I8, &[a]) => i8::from_le_bytes([a]).into(),
+        _ => {
+            let mut number = [f32::NAN];
+            if let Some(codec) = quant::codec(dtype.name()) {
+                codec.decode(quant::Matrix { planes: &[bytes], rows: 1, k: 1 }, 0..1, &mut number);
+            }
+            number[0].into()
         }
-        let mut bytes = [0; N];
-        self.source.read_at(self.at, &mut bytes).map_err(|e| Error::io(self.location, "read", e))?;
-        self.at += wants;
-        Ok(bytes)
-    }
-
-    fn report(&mut self, at: u64, subject: Subject, fault: Fault) {
-        self.problems.push(Problem { at: Some(at), subject, fault });
-    }
-
-    /// The error of all that was found and this, after which nothing can be read.
-    fn stop(&mut self, at: u64, subject: Subject, fault: Fault) -> Error {
-        self.report(at, subject, fault);
-        std::mem::take(&mut self.problems).into_error(self.location)
     }
 }

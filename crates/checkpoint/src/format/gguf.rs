@@ -38,6 +38,16 @@ pub fn gguf_holds(scheme: &tensor::Scheme) -> bool {
     types::id(&scheme.name).is_some()
 }
 
+/// The tensor type of ggml of a scheme.
+pub(super) fn type_of(scheme: &tensor::Scheme) -> Option<u32> {
+    types::id(&scheme.name)
+}
+
+/// The scheme of a tensor type of ggml, little-endian.
+pub(super) fn scheme_of(id: u32) -> Result<Arc<tensor::Scheme>, Fault> {
+    types::Types::of(Notation { big: false, narrow: false }).scheme(id)
+}
+
 use super::{Format, Found};
 use crate::checkpoint::{Checkpoint, FormatName, Metadata};
 use crate::contents::{Contents, File};

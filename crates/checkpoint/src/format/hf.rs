@@ -125,12 +125,21 @@ const BESIDE: &[&str] = &[
 impl HfMetadata {
     /// The metadata of a directory that has a `config.json`.
     pub(super) fn read(folder: &Folder) -> Result<HfMetadata, Error> {
+        let metadata = HfMetadata::read_with(folder, &[])?;
+        // The reader reports missing bytes.
+        let config = metadata.config.map_or_else(|| config(folder), Ok)?;
+        Ok(HfMetadata { config: Some(config), ..metadata })
+    }
+
+    /// The metadata of a directory, with files called as in `more`.
+    pub(super) fn read_with(folder: &Folder, more: &[&'static str]) -> Result<HfMetadata, Error> {
         let member = |name| Member::find(folder, name);
         Ok(HfMetadata {
             dir: folder.location(),
-            config: Some(config(folder)?),
+            config: folder.has(CONFIG).then(|| config(folder)).transpose()?,
             beside: BESIDE
                 .iter()
+                .chain(more)
                 .filter_map(|name| member(name).map(|found| found.map(|m| (*name, m))).transpose())
                 .collect::<Result<_, _>>()?,
             safetensors: Vec::new(),
@@ -178,9 +187,31 @@ impl HfMetadata {
         self.named("generation_config.json")
     }
 
+    /// `preprocessor_config.json`.
+    pub fn preprocessor_config(&self) -> Option<&Member> {
+        self.named("preprocessor_config.json")
+    }
+
     /// `chat_template.jinja`.
     pub fn chat_template(&self) -> Option<&Member> {
         self.named("chat_template.jinja")
+    }
+
+    /// The content of another small file of the directory, below it by `/`; `None` if it is not there.
+    ///
+    /// # Errors
+    /// If the path leads out of the directory, or the file cannot be read or is over 16 MiB.
+    pub fn file(&self, path: &str) -> Result<Option<Vec<u8>>, Error> {
+        let Some(config) = self.named(CONFIG) else { return Ok(None) };
+        let mut name = config.name.parent();
+        for part in path.split('/').filter(|part| !part.is_empty()) {
+            name = name.join(part)?;
+        }
+        match config.storage.open_small(&name) {
+            Ok(source) => OpenFile::new(&config.storage, name, source).read_all(MAX_CONFIG).map(Some),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(Error::of_member(error)),
+        }
     }
 
     fn named(&self, wanted: &str) -> Option<&Member> {

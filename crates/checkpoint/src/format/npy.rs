@@ -44,7 +44,7 @@ pub(crate) fn form(tensor: &Outgoing) -> Result<Flat, Error> {
         scheme.byte_len(shape).map_err(|why| refused.push(tensor, Fault::geometry(shape, scheme, why)));
     refused.check(NAME, "a numpy dtype")?;
     let at = head.len() as u64;
-    Ok(Flat { head, offsets: vec![vec![at]], len: at.saturating_add(data.unwrap_or(0)) })
+    Ok(Flat { head, between: vec![], offsets: vec![vec![at]], len: at.saturating_add(data.unwrap_or(0)) })
 }
 
 impl Format for Npy {

@@ -100,7 +100,7 @@ pub(crate) fn data(tensors: &[Outgoing]) -> Result<Flat, Error> {
         }
     }
     refused.check("onnx", "a plain dtype")?;
-    Ok(Flat { head: vec![], offsets, len })
+    Ok(Flat { head: vec![], between: vec![], offsets, len })
 }
 
 /// The name by which a model at `path` knows the file with its data.

@@ -25,6 +25,7 @@ use std::ops::Range;
 use storage::Location;
 use tensor::{FileId, PlaneData, Scheme, TensorEntry};
 
+use super::openai::{OpenaiMetadata, SIGNS};
 use super::{FileContents, Format, Found, hf, npz};
 use crate::checkpoint::{Checkpoint, FormatName, Metadata};
 use crate::contents::{Contents, File, Ignored, name_of};
@@ -32,7 +33,7 @@ use crate::error::{Error, Problem, Problems, Quoted, Subject};
 use crate::fault::Fault;
 use crate::file::OpenFile;
 use crate::index::NameIndex;
-use value::{Heap, Node, Storage, Wrong};
+use value::{Heap, Node, Storage, Value, Wrong};
 
 /// The PyTorch format.
 #[derive(Debug)]
@@ -65,7 +66,12 @@ impl Format for Pytorch {
             Found::Folder(folder) => return hf::open_folder(&folder),
         };
         let (location, parent) = (file.location(), file.parent());
-        let part = self.part(file)?;
+        let (part, dims) = Pytorch::read(file)?;
+        // A model of OpenAI says itself what it is.
+        if let Some(dims) = dims {
+            let metadata = Metadata::Openai(OpenaiMetadata { dims, ..OpenaiMetadata::default() });
+            return Ok(Checkpoint::new(location, FormatName::new(NAME), part.contents, metadata));
+        }
         Ok(match hf::beside(&parent)? {
             Some(metadata) => hf::checkpoint(location, part, metadata)?,
             None => Checkpoint::new(location, FormatName::new(NAME), part.contents, Metadata::None),
@@ -73,15 +79,25 @@ impl Format for Pytorch {
     }
 
     fn part(&self, file: OpenFile) -> Result<FileContents, Error> {
+        Ok(Pytorch::read(file)?.0)
+    }
+}
+
+/// Names and numbers of the dictionary `dims`.
+type Dims = Vec<(String, i64)>;
+
+impl Pytorch {
+    /// The contents of a file, and the sizes of a model of OpenAI, if it is one.
+    fn read(file: OpenFile) -> Result<(FileContents, Option<Dims>), Error> {
         let location = file.location();
         let source = file.into_source();
         let mut head = [0; 2];
         let zip = source.read_at(0, &mut head).is_ok() && &head == b"PK";
         let read = if zip { archive::read(&location, &source) } else { legacy::read(&location, &*source) };
-        let Parts { entries, by_name, ignored } = read?;
+        let Parts { entries, by_name, ignored, dims } = read?;
         let contents =
             Contents { ignored, ..Contents::of_file(File::new(location, source), entries, by_name) };
-        Ok(FileContents { contents, pairs: Vec::new(), ranks: None })
+        Ok((FileContents { contents, pairs: Vec::new(), ranks: None }, dims))
     }
 }
 
@@ -90,6 +106,8 @@ struct Parts {
     entries: Vec<TensorEntry>,
     by_name: NameIndex,
     ignored: Vec<Ignored>,
+    /// The sizes of a model of OpenAI, if it is one.
+    dims: Option<Dims>,
 }
 
 /// A pickle that was read, and where it lies.
@@ -163,7 +181,25 @@ impl Pickle<'_> {
             }
         }
         problems.check(self.location)?;
-        Ok(Parts { entries, by_name, ignored })
+        Ok(Parts { entries, by_name, ignored, dims: self.dims(heap, described.root) })
+    }
+
+    /// The numbers under `dims`, beside the weights, if these are sizes of a model of OpenAI.
+    fn dims(&self, heap: &Heap, root: Value) -> Option<Dims> {
+        let Some(Node::Dict(pairs)) = heap.node(root) else { return None };
+        let is = |key: &Value| matches!(key, Value::Text(text) if text.of(self.bytes) == b"dims");
+        let Some(Node::Dict(pairs)) = pairs.iter().find(|(key, _)| is(key)).and_then(|(_, v)| heap.node(*v))
+        else {
+            return None;
+        };
+        let dims: Dims = pairs
+            .iter()
+            .filter_map(|(key, value)| match (key, value) {
+                (Value::Text(key), Value::Int(n)) => Some((key.text(self.bytes), *n)),
+                _ => None,
+            })
+            .collect();
+        SIGNS.iter().all(|sign| dims.iter().any(|(name, _)| name == sign)).then_some(dims)
     }
 
     /// Why there are no tensors.

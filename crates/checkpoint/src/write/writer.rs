@@ -282,7 +282,10 @@ impl Writer {
         if let (Some(begun), Some(out)) = (self.begun.get_mut(index), self.files.get(index))
             && !std::mem::replace(begun, true)
         {
-            write_all_at(&file, &out.head, 0).map_err(|e| Error::io(self.place.path(), "write", e))?;
+            let between = out.between.iter().map(|(at, bytes)| (*at, bytes));
+            let mut known = std::iter::once((0, &out.head)).chain(between);
+            let written = known.try_for_each(|(at, bytes)| write_all_at(&file, bytes, at));
+            written.map_err(|e| Error::io(self.place.path(), "write", e))?;
         }
         self.current = Some((index, Arc::clone(&file)));
         Ok(file)
@@ -432,12 +435,16 @@ impl Draft {
             DestinationKind::Parts => b"parts",
             DestinationKind::Folder => b"folder",
         });
-        for OutFile { name, head, len, zstd, .. } in &self.files {
+        for OutFile { name, head, between, len, zstd, .. } in &self.files {
             put(name.as_bytes());
             if *zstd {
                 put(b"zstd");
             }
             put(head);
+            for (at, bytes) in between {
+                put(&at.to_le_bytes());
+                put(bytes);
+            }
             put(&len.to_le_bytes());
         }
         for (Outgoing { name, shape, scheme }, spots) in self.tensors.iter().zip(&self.spots) {

@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::PathBuf;
 
-use checkpoint::{Checkpoint, Error};
+use checkpoint::{Checkpoint, Error, Metadata};
 use insta::assert_snapshot;
-use tensor::TensorEntry;
+use tensor::{Dtype, TensorEntry};
 
 use crate::{Dir, open_both, plane};
 
@@ -20,36 +20,53 @@ fn every_variable_is_what_the_library_wrote() {
     let aliases: serde_json::Value = serde_json::from_slice(&aliases).unwrap();
     for name in ["float32", "int8", "int8_float16", "int16"] {
         let found = open_both(&golden().join(name)).expect("sound");
-        assert_eq!((found.format().name(), found.metadata().hf().is_none()), ("ctranslate2", true));
+        let Metadata::Ctranslate2(metadata) = found.metadata() else { panic!("{:?}", found.metadata()) };
+        assert_eq!((found.format().name(), metadata.revision()), ("ctranslate2", 8));
         let variables: Vec<_> = wanted
             .entries()
             .iter()
             .filter_map(|e| Some((e, e.name.strip_prefix(&format!("{name}:"))?)))
             .collect();
         assert!(variables.len() > 25);
+        let mut tensors = 0;
         for (want, key) in &variables {
-            let have = found.entry(key).unwrap_or_else(|| panic!("`{key}` of {name}"));
-            assert_eq!((&have.shape, &have.scheme), (&want.shape, &want.scheme), "{key} of {name}");
-            assert_eq!(
-                plane(&found, &have.planes[0]).unwrap(),
-                plane(&wanted, &want.planes[0]).unwrap(),
-                "{key} of {name}"
-            );
+            let bytes = plane(&wanted, &want.planes[0]).unwrap();
+            // A scale is of the tensor that it scales.
+            let scaled = key.strip_suffix("_scale");
+            let have = scaled.or(Some(key)).and_then(|key| found.entry(key));
+            let Some(have) = have else {
+                let number = match bytes[..] {
+                    [a] => i8::from_le_bytes([a]).into(),
+                    [a, b] => i16::from_le_bytes([a, b]).into(),
+                    [a, b, c, d] if want.scheme.dtype() == Some(Dtype::F32) => {
+                        f32::from_le_bytes([a, b, c, d]).into()
+                    }
+                    _ => panic!("`{key}` of {name}"),
+                };
+                assert_eq!((want.shape.len(), metadata.attribute(key)), (0, Some(number)), "{key} of {name}");
+                continue;
+            };
+            let is_code = found.entry(key).is_some() && have.planes.len() == 2;
+            if scaled.is_none() {
+                assert_eq!(have.shape, want.shape, "{key} of {name}");
+                tensors += 1;
+            }
+            if !is_code && scaled.is_none() {
+                assert_eq!(have.scheme, want.scheme, "{key} of {name}");
+            }
+            let own = &have.planes[usize::from(scaled.is_some())];
+            assert_eq!(plane(&found, own).unwrap(), bytes, "{key} of {name}");
         }
         let aliases = aliases[name].as_object().unwrap();
         let mut ties = 0;
         for (alias, target) in aliases {
             let target = target.as_str().unwrap();
-            let suffixes = ["", "_scale"];
-            for (a, b) in suffixes.map(|s| (format!("{alias}{s}"), format!("{target}{s}"))) {
-                let (Some(b), a) = (found.entry(&b), found.entry(&a)) else { continue };
-                assert_eq!(a.map(|a| (&a.shape, &a.planes)), Some((&b.shape, &b.planes)));
-                ties += 1;
-            }
+            let (Some(a), Some(b)) = (found.entry(alias), found.entry(target)) else { panic!("{alias}") };
+            assert_eq!((&a.shape, &a.scheme, &a.planes), (&b.shape, &b.scheme, &b.planes));
+            ties += 1;
         }
-        assert_eq!((aliases.len(), found.ties().len()), (1, ties), "{name}");
-        assert_eq!(ties, if name == "float32" { 1 } else { 2 });
-        assert_eq!(found.entries().len(), variables.len() + ties);
+        assert_eq!((aliases.len(), found.ties().len(), ties), (1, 1, 1), "{name}");
+        assert_eq!(found.entries().len(), tensors + ties);
         let alone = open_both(&golden().join(name).join("model.bin")).expect("sound");
         assert_eq!(alone.entries(), found.entries());
     }
@@ -101,7 +118,6 @@ fn what_older_versions_wrote() {
     let old = old.variable("c", &[3, 1], 1, 3, &[3; 3]).u32(1).text("d").text("c");
     assert_snapshot!(list(&open_both(&dir.file("old.bin", old.0)).expect("sound")), @"
     a [2] f32 [1, 1, 1, 1, 1, 1, 1, 1]
-    a/b [] i16 [2, 2]
     c [3, 1] i8 [3, 3, 3]
     d [3, 1] i8 [3, 3, 3]
     ");
@@ -121,6 +137,10 @@ fn what_older_versions_wrote() {
 fn what_is_broken_is_said() {
     let dir = Dir::new();
     let one = |b: Build| b.variable("a", &[2], 0, 8, &[0; 8]);
+    let codes = |axes: &[u32], scales: &[u32], id: u8| {
+        let codes = Build::of(6, 2).variable("a", axes, 1, 6, &[0; 6]);
+        codes.variable("a_scale", scales, id, 12, &[0; 12]).u32(0)
+    };
     let cases = [
         Build::of(7, 0).u32(0),
         Build::of(6, 0).u32(0).raw(b"junk"),
@@ -138,6 +158,10 @@ fn what_is_broken_is_said() {
         Build::of(6, 1).variable("", &[2], 0, 8, &[0; 8]).u32(0),
         Build::of(6, 1).variable("a\0b", &[2], 0, 8, &[0; 8]).u32(0),
         Build::of(6, 1).raw(&[2, 0, b'a', b'b', 0]).u32(0).u32(0),
+        // Codes whose scales are too few, or integers, or of a tensor of four axes.
+        codes(&[2, 3], &[3], 0),
+        codes(&[3, 2], &[3], 3),
+        codes(&[3, 1, 1, 2], &[3], 0),
     ];
     let lines: Vec<String> = cases
         .into_iter()
@@ -164,6 +188,9 @@ fn what_is_broken_is_said() {
     malformed `DIR/model.bin`: tensor ``: the tensor name is empty (at byte 23)
     malformed `DIR/model.bin`: tensor `a\0b`: the name has a NUL character (at byte 23)
     malformed `DIR/model.bin`: wanted a text that ends with a NUL, found 2 bytes (at byte 23)
+    mismatch in `DIR/model.bin`: tensor `a`: is [2, 3] i8, and its scale [3] f32, which is not read (at byte 23)
+    mismatch in `DIR/model.bin`: tensor `a`: is [3, 2] i8, and its scale [3] i32, which is not read (at byte 23)
+    mismatch in `DIR/model.bin`: tensor `a`: is [3, 1, 1, 2] i8, and its scale [3] f32, which is not read (at byte 23)
     "#);
 }
 

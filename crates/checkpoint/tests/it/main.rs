@@ -6,6 +6,7 @@ mod companions;
 mod config_keys;
 mod ctranslate2;
 mod folders;
+mod ggml;
 mod golden;
 mod limits;
 mod malformed;

@@ -30,7 +30,8 @@ pub(crate) enum FromArg {
     weighbridge convert model.gguf small.gguf --preset q4_k_m         as llama-quantize chooses\n  \
     weighbridge convert model/ half/ --to hf --encode '*=bf16' --max-shard-size 5GB\n  \
     weighbridge convert big.gguf parts.gguf --split-max-size 2G       parts-00001-of-00007.gguf …\n  \
-    weighbridge convert model.gguf arrays/ --to npy-dir --encode '*=f32'"
+    weighbridge convert model.gguf arrays/ --to npy-dir --encode '*=f32'\n  \
+    weighbridge convert whisper-base/ ggml-base.bin --preset q5_0     for whisper.cpp"
 )]
 pub(crate) struct ConvertArgs {
     /// A GGUF, safetensors, PyTorch, .npz or .npy file, a model directory (Hugging Face, MLX, .npy files), its URL, or
@@ -130,6 +131,10 @@ pub(super) enum FormatArg {
     Mlx,
     /// A directory of .npy files, with the encodings of squish
     NpyDir,
+    /// A directory that CTranslate2 and faster-whisper read: Whisper
+    Ctranslate2,
+    /// A file that whisper.cpp reads, ggml-NAME.bin: Whisper
+    Ggml,
 }
 
 impl ConvertArgs {
@@ -140,7 +145,8 @@ impl ConvertArgs {
 
     /// The format: as asked for, or as the destination's extension says.
     pub(crate) fn format(&self) -> Result<OutputFormat, String> {
-        format(self.to, &self.source, &self.destination, "npz, safetensors, onnx, gguf, hf, mlx or npy-dir")
+        const FORMATS: &str = "npz, safetensors, onnx, gguf, hf, mlx, npy-dir, ctranslate2 or ggml";
+        format(self.to, &self.source, &self.destination, FORMATS)
     }
 }
 
@@ -172,6 +178,8 @@ pub(super) fn format(
         Some(FormatArg::Hf) => OutputFormat::Hf,
         Some(FormatArg::Mlx) => OutputFormat::Mlx,
         Some(FormatArg::NpyDir) => OutputFormat::NpyDir,
+        Some(FormatArg::Ctranslate2) => OutputFormat::Ctranslate2,
+        Some(FormatArg::Ggml) => OutputFormat::Ggml,
     };
     match by_name {
         Some(named) if named != asked => Err(format!(
@@ -181,7 +189,11 @@ pub(super) fn format(
             if asked.is_directory() {
                 "name a directory, without an extension".to_owned()
             } else {
-                format!("name it `{}`", destination.with_extension(asked.name()).display())
+                let name = match asked {
+                    OutputFormat::Ggml => destination.with_extension("bin"),
+                    _ => destination.with_extension(asked.name()),
+                };
+                format!("name it `{}`", name.display())
             }
         )),
         _ => Ok(asked),

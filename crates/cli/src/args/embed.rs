@@ -6,10 +6,8 @@ use clap::Args as ClapArgs;
 use weighbridge::RuntimeOptions;
 use weighbridge::embedder::{EmbedOptions, Prompt};
 
-use super::OpenArgs;
-use super::engine::EngineArgs;
+use super::engine::StartArgs;
 use super::number::whole;
-use super::size::size;
 use crate::failure::Failure;
 
 /// `embed`.
@@ -57,30 +55,35 @@ pub(crate) struct EmbedArgs {
     /// Leave out the last division by the length, if the model has one
     #[arg(long, conflicts_with = "normalize")]
     no_normalize: bool,
-    /// Cut texts after this many tokens, with those that the model adds [default: as the model says]
-    #[arg(long, visible_alias = "ctx", value_name = "N", value_parser = whole(1u32, None))]
-    max_tokens: Option<u32>,
     #[command(flatten)]
-    engine: EngineArgs,
-    /// Limit weights to SIZE [default: what the system has available]
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    memory: Option<u64>,
+    start: TextsArgs,
     /// Print one JSON document when done: the vectors, and what they took
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// How a model that reads whole texts is started.
+#[derive(ClapArgs)]
+pub(crate) struct TextsArgs {
+    /// Cut texts (of a reranker: a query and its text together) after this many tokens, with those that the model adds [default: as the model
+    /// says]
+    #[arg(long, visible_alias = "ctx", value_name = "N", value_parser = whole(1u32, None))]
+    max_tokens: Option<u32>,
     #[command(flatten)]
-    open: OpenArgs,
+    start: StartArgs,
+}
+
+impl TextsArgs {
+    /// The options of the library.
+    pub(crate) fn runtime(&self) -> Result<RuntimeOptions, Failure> {
+        Ok(RuntimeOptions { context: self.max_tokens.map(|n| n as usize), ..self.start.options()? })
+    }
 }
 
 impl EmbedArgs {
     /// How the model is started.
     pub(crate) fn runtime(&self) -> Result<RuntimeOptions, Failure> {
-        Ok(RuntimeOptions {
-            context: self.max_tokens.map(|n| n as usize),
-            memory: self.memory,
-            open: self.open.options(),
-            ..self.engine.options()?
-        })
+        self.start.runtime()
     }
 
     /// How vectors are made.

@@ -92,6 +92,7 @@ fn help() -> String {
             PresetGroup::Mlx => "mlx, as mlx-lm chooses",
             PresetGroup::Hf => "hf",
             PresetGroup::Squish => "npy-dir, as squish reads it",
+            PresetGroup::Ctranslate2 => "ctranslate2",
             PresetGroup::Any => "any format",
         };
         format!("For {whom}: {}.", presets.join(", "))

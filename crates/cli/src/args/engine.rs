@@ -6,7 +6,8 @@ use weighbridge::runtime::BackendKind;
 
 use super::encoding::EncodingArgs;
 use super::number::whole;
-use super::{LayoutArg, LoraArgs};
+use super::size::size;
+use super::{CacheArg, LayoutArg, LoraArgs, OpenArgs};
 use crate::failure::Failure;
 use crate::tuned;
 
@@ -29,6 +30,30 @@ pub(crate) struct EngineArgs {
     /// Ignore the settings that `weighbridge tune` saved
     #[arg(long)]
     no_tune: bool,
+}
+
+/// How a model is started that keeps no texts: its engine, its memory and its files.
+#[derive(ClapArgs)]
+pub(crate) struct StartArgs {
+    #[command(flatten)]
+    engine: EngineArgs,
+    /// Limit weights to SIZE [default: what the system has available]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    memory: Option<u64>,
+    #[command(flatten)]
+    open: OpenArgs,
+    /// Copies of loaded weights that make the next start fast [default: write]
+    #[arg(long, value_enum)]
+    cache: Option<CacheArg>,
+}
+
+impl StartArgs {
+    /// The options of the library, with its defaults for all else.
+    pub(crate) fn options(&self) -> Result<RuntimeOptions, Failure> {
+        let open = self.open.options();
+        let cache = CacheArg::mode(self.cache, CacheArg::Write, open.io).map_err(Failure::Usage)?;
+        Ok(RuntimeOptions { memory: self.memory, open, cache, ..self.engine.options()? })
+    }
 }
 
 /// A backend by name.

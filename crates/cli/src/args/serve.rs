@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use clap::Args as ClapArgs;
+use clap::{Args as ClapArgs, ValueEnum};
+use weighbridge::Task;
 
 use super::number::whole;
 use super::size::size;
@@ -10,19 +11,26 @@ use super::{ModelArgs, StrictArgs};
 
 /// `serve`.
 #[derive(ClapArgs)]
-#[command(
-    after_long_help = "The API is OpenAI's: `/v1/chat/completions`, `/v1/completions`, `/v1/models`; and `/tokenize`, `/detokenize` and \
-    `/health`. A field of a request that has no effect here is refused by name (docs/serving.md). A browser finds a chat page at `/`.\n\n\
+#[command(after_long_help = "What the model is for decides what is served:\n  \
+    text      /v1/chat/completions, /v1/completions, /v1/responses, /v1/messages, /api/chat, /api/generate, a chat page at /\n  \
+    vectors   /v1/embeddings, /api/embed\n  \
+    scores    /v1/rerank\n  \
+    speech    /v1/audio/transcriptions, /v1/audio/translations\n\
+    /openapi.json lists all paths with their fields. A field that is not listed is refused by name (docs/serving.md).\n\n\
     `--ctx` is for each request. The KV cache of N requests, and of one more for prompts that are kept, is planned before the \
     model is loaded. SIGTERM and Ctrl-C let running requests finish; a second signal does not.\n\n\
     Examples:\n  \
     weighbridge serve model.gguf                               on this machine alone, at http://127.0.0.1:8080\n  \
+    weighbridge serve all-MiniLM-L6-v2/                        vectors of texts\n  \
     weighbridge serve model.gguf --parallel 8 --ctx 8192       eight requests together, of 8192 positions each\n  \
-    weighbridge serve model.gguf --host 0.0.0.0 --api-key-file keys.txt --allow-host box.example   for others"
-)]
+    weighbridge serve model.gguf --host 0.0.0.0 --api-key-file keys.txt --allow-host box.example   for others")]
 pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
+    /// The task of the model, which decides the routes [default: as its files say; a decoder is for text unless it has the
+    /// settings of sentence-transformers]
+    #[arg(long, value_enum)]
+    pub(crate) task: Option<TaskArg>,
     /// The name of the model in requests and answers. May be given many times [default: the name of the file or directory]
     #[arg(long, value_name = "NAME")]
     pub(crate) alias: Vec<String>,
@@ -46,11 +54,42 @@ pub(crate) struct ServeArgs {
     /// The size of a request's body
     #[arg(long, value_name = "SIZE", default_value = "4MiB", value_parser = size)]
     pub(crate) body_limit: u64,
+    /// The size of a form with a sound
+    #[arg(long, value_name = "SIZE", default_value = "100MiB", value_parser = size)]
+    pub(crate) sound_limit: u64,
+    /// Seconds that a sound may be long
+    #[arg(long, value_name = "SECONDS", default_value_t = 7200, value_parser = whole(1u64, Some(86_400u64)))]
+    pub(crate) sound_seconds: u64,
     /// Seconds that requests may go on after SIGTERM or Ctrl-C
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = whole(0u64, None))]
     pub(crate) grace: u64,
     #[command(flatten)]
     pub(crate) access: AccessArgs,
+}
+
+/// The task of a model.
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum TaskArg {
+    /// Chats and completions
+    Text,
+    /// Vectors of texts: /v1/embeddings
+    Vectors,
+    /// Scores of texts for a query: /v1/rerank
+    Scores,
+    /// Transcripts: /v1/audio/transcriptions
+    Speech,
+}
+
+impl TaskArg {
+    /// The library's name for it.
+    pub(crate) fn task(self) -> Task {
+        match self {
+            TaskArg::Text => Task::Text,
+            TaskArg::Vectors => Task::Vectors,
+            TaskArg::Scores => Task::Scores,
+            TaskArg::Speech => Task::Speech,
+        }
+    }
 }
 
 /// Who may ask.

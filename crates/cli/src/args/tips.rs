@@ -26,6 +26,9 @@ const COMMANDS: &[(&[&str], &str)] = &[
         "this build has no hub: it has the feature `hub` when that is compiled in",
     ),
     (&["embedding", "embeddings", "vectors"], "`weighbridge embed MODEL 'TEXT'` does that"),
+    (&["reranker", "rank", "score"], "`weighbridge rerank MODEL 'QUERY' FILE` does that"),
+    #[cfg(feature = "speech")]
+    (&["whisper", "stt", "asr", "speech", "listen"], "`weighbridge transcribe MODEL SOUND` does that"),
     #[cfg(feature = "serve")]
     (&["server", "api", "openai"], "`weighbridge serve MODEL` does that"),
     #[cfg(not(feature = "serve"))]

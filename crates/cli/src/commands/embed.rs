@@ -12,15 +12,16 @@ use weighbridge::tensor::{Dtype, Scheme, Shape, counted};
 
 use super::convert::free;
 use crate::args::EmbedArgs;
+use crate::cache;
 use crate::failure::Failure;
 use crate::json::{self, EmbedNote, EmbedVector};
-use crate::progress::Line;
+use crate::progress::{Line, note};
 use crate::style;
 use crate::style::shown;
 use crate::whole_file::WholeFile;
 
 /// Texts that are in memory at once, to be sorted by length.
-const WINDOW: usize = 4096;
+pub(super) const WINDOW: usize = 4096;
 
 pub(crate) fn run(args: &EmbedArgs) -> Result<(), Failure> {
     let started = Instant::now();
@@ -30,10 +31,11 @@ pub(crate) fn run(args: &EmbedArgs) -> Result<(), Failure> {
     }
     let mut texts = Texts::open(args)?;
     let mut embedder = Embedder::open(&args.path, &args.runtime()?)?;
+    cache::say_first(embedder.first_copy());
     let options = args.options();
     if !args.json {
-        for note in embedder.notes() {
-            say(&note.to_string());
+        for remark in embedder.notes() {
+            note(&remark.to_string());
         }
     }
     let load_seconds = started.elapsed().as_secs_f64();
@@ -76,7 +78,7 @@ pub(crate) fn run(args: &EmbedArgs) -> Result<(), Failure> {
             cut: all.cut,
             destination: args.out.as_deref().map(|path| path.display().to_string()),
             vectors,
-            notes: EmbedNote::all(&embedder),
+            notes: EmbedNote::all(embedder.notes()),
             load_seconds,
             seconds,
             tokens_per_second: json::rate(all.tokens, seconds),
@@ -84,7 +86,7 @@ pub(crate) fn run(args: &EmbedArgs) -> Result<(), Failure> {
     }
     if all.cut > 0 {
         let most = embedder.longest();
-        say(&format!("{} cut at {most} tokens (`--max-tokens`)", counted_were(all.cut)));
+        note(&format!("{} cut at {most} tokens (`--max-tokens`)", counted_were(all.cut)));
     }
     if let Some(out) = &args.out {
         let rate = all.tokens as f64 / seconds.max(1e-9);
@@ -98,14 +100,8 @@ pub(crate) fn run(args: &EmbedArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn counted_were(n: usize) -> String {
+pub(super) fn counted_were(n: usize) -> String {
     format!("{} {}", counted(n, "text"), if n == 1 { "was" } else { "were" })
-}
-
-/// Says something on stderr, where results are not.
-fn say(text: &str) {
-    // Side information. If stderr is gone, it is not missed.
-    let _ = writeln!(std::io::stderr().lock(), "{}", style::note(text));
 }
 
 /// Counts texts and tokens.
@@ -128,7 +124,7 @@ impl Count {
 }
 
 /// Where texts come from.
-enum Texts<'a> {
+pub(super) enum Texts<'a> {
     Arguments(std::slice::Iter<'a, String>),
     /// Lines of a file, or of standard input.
     Lines {
@@ -146,9 +142,14 @@ impl<'a> Texts<'a> {
         if !args.text.is_empty() {
             return Ok(Texts::Arguments(args.text.iter()));
         }
-        let path = args.file.as_deref().filter(|path| *path != Path::new("-"));
+        Texts::of_file(args.file.as_deref(), args.field.as_ref())
+    }
+
+    /// The lines of a file, or of standard input.
+    pub(super) fn of_file(path: Option<&Path>, field: Option<&String>) -> Result<Texts<'a>, Failure> {
+        let path = path.filter(|path| *path != Path::new("-"));
         let is_jsonl = path.and_then(Path::extension).is_some_and(|ending| ending == "jsonl");
-        let field = args.field.clone().or_else(|| is_jsonl.then(|| "text".to_owned()));
+        let field = field.cloned().or_else(|| is_jsonl.then(|| "text".to_owned()));
         let (from, shown): (Box<dyn BufRead>, _) = match path {
             None => (Box::new(std::io::stdin().lock()), "standard input".to_owned()),
             Some(path) => {
@@ -162,7 +163,7 @@ impl<'a> Texts<'a> {
     }
 
     /// The next texts, `most` at most; none at the end.
-    fn next(&mut self, most: usize) -> Result<Vec<String>, Failure> {
+    pub(super) fn next(&mut self, most: usize) -> Result<Vec<String>, Failure> {
         match self {
             Texts::Arguments(left) => Ok(left.by_ref().take(most).cloned().collect()),
             Texts::Lines { from, shown, number, field } => {

@@ -22,8 +22,11 @@ pub(crate) mod plan;
 pub(crate) mod pull;
 pub(crate) mod quants;
 pub(crate) mod report;
+pub(crate) mod rerank;
 pub(crate) mod run;
 #[cfg(feature = "serve")]
 pub(crate) mod serve;
 pub(crate) mod tokenize;
+#[cfg(feature = "speech")]
+pub(crate) mod transcribe;
 pub(crate) mod tune;

@@ -19,6 +19,7 @@ use weighbridge::{Runtime, RuntimeOptions, Sampler};
 use super::answer::{Answer, Answering};
 use super::chat;
 use crate::args::{CacheArg, RunArgs};
+use crate::cache;
 use crate::failure::{Failure, INTERRUPTED};
 use crate::isolate;
 use crate::json;
@@ -60,12 +61,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         )));
     }
     progress::streaming(&runtime);
-    if let Some(bytes) = runtime.first_copy() {
-        let copy = Bytes(bytes);
-        note(&format!(
-            "keeping a copy of {copy} for the next start, in the background (`--cache off`: none)"
-        ));
-    }
+    cache::say_first(runtime.first_copy());
     let mut session =
         Session { runtime, sampler, draft, args, stop, cached: Vec::new(), last: None, started, memory };
     match (prompt, &args.ids) {

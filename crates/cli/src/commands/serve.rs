@@ -1,4 +1,4 @@
-//! `weighbridge serve`: a model for clients of OpenAI's and Anthropic's APIs.
+//! `weighbridge serve`: a model for clients of OpenAI's, Anthropic's and other APIs.
 
 mod page;
 
@@ -8,11 +8,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use server::{Chat, Options};
-use weighbridge::Runtime;
+use server::{Chat, Options, Served};
+#[cfg(feature = "speech")]
+use weighbridge::Transcriber;
+use weighbridge::embedder::Remark;
 use weighbridge::engine::text::{ChatTemplate, Conversation, ReplySyntax};
+use weighbridge::load::LoadReport;
 use weighbridge::storage::{shown, url_scheme};
 use weighbridge::tensor::{Bytes, counted};
+use weighbridge::{Embedder, Reranker, Runtime, RuntimeOptions, Task};
 
 use crate::args::{AccessArgs, CacheArg, ServeArgs};
 use crate::failure::Failure;
@@ -27,12 +31,127 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let keys = keys(&args.access)?;
     let own = args.chat_template.as_deref().map(isolate::own).transpose()?;
     let mut options = args.model.options(CacheArg::Write)?;
-    options.more_sessions = args.parallel;
     // Before the model, which takes longer: a port that is taken is said at once.
     let (host, port) = (args.access.host.as_str(), args.access.port);
     let listener = TcpListener::bind((host, port)).map_err(|error| cannot_listen(host, port, &error))?;
     let address = listener.local_addr()?;
-    let runtime = Runtime::start(args.model.path(), &options)?;
+    let path = args.model.path();
+    let task = args.task.map_or_else(|| Task::of(path, &options.open), |task| Ok(task.task()))?;
+    // Of a text model each request has a session; others run one thing at a time.
+    let parallel = if task == Task::Text { args.parallel } else { 1 };
+    options.more_sessions = parallel;
+    check_options(args, task)?;
+    let mut hosts = args.access.allow_host.clone();
+    hosts.push(host.to_owned());
+    let mut served = Options {
+        names: names(args),
+        chat: None,
+        parallel,
+        queue: args.queue,
+        most_tokens: args.max_tokens,
+        deadline: (args.deadline > 0).then(|| Duration::from_secs(args.deadline)),
+        body: usize::try_from(args.body_limit).unwrap_or(usize::MAX),
+        sound: usize::try_from(args.sound_limit).unwrap_or(usize::MAX),
+        longest_sound: Duration::from_secs(args.sound_seconds),
+        keys,
+        hosts,
+        origins: args.access.cors.clone(),
+        grace: Duration::from_secs(args.grace),
+        log: if args.access.quiet { None } else { Some(Arc::new(note)) },
+        page: None,
+    };
+    let model = match task {
+        Task::Text => text(args, &options, own.as_ref(), &mut served)?,
+        Task::Vectors => {
+            let embedder = Embedder::open(path, &options)?;
+            let tokenizer = embedder.tokenizer().ok().map(AsRef::as_ref);
+            let doubts = Doubts::with(embedder.checkpoint(), embedder.model(), tokenizer)?;
+            let width = embedder.width();
+            let what =
+                format!("vectors of {width} elements, of texts of up to {} tokens", embedder.longest());
+            notes(doubts.unless(args.strict.strict)?, embedder.notes(), embedder.report(), &what);
+            Served::Vectors(Box::new(embedder))
+        }
+        Task::Scores => {
+            let reranker = Reranker::open(path, &options)?;
+            let doubts =
+                Doubts::with(reranker.checkpoint(), reranker.model(), Some(reranker.tokenizer().as_ref()))?;
+            let what = format!("scores of texts, of up to {} tokens with the query", reranker.longest());
+            notes(doubts.unless(args.strict.strict)?, reranker.notes(), reranker.report(), &what);
+            Served::Scores(Box::new(reranker))
+        }
+        Task::Speech => speech(args, &options)?,
+    };
+    if served.keys.is_empty() && !address.ip().is_loopback() {
+        note("anyone who reaches this machine may use the model: `--api-key-file` asks for a key");
+    }
+    note(&format!("listening on http://{address}"));
+    server::serve(model, listener, served).map_err(|e| Failure::Problems(e.diagnostics()))
+}
+
+/// Refuses options that a model for `task` has no use for.
+fn check_options(args: &ServeArgs, task: Task) -> Result<(), Failure> {
+    let is_of_text = task == Task::Text;
+    let unused = [
+        ("--chat-template", args.chat_template.is_some() && !is_of_text),
+        ("--max-tokens", args.max_tokens.is_some() && !is_of_text),
+        ("--kv", args.model.has_kv() && matches!(task, Task::Vectors | Task::Scores)),
+        ("--ctx", args.model.ctx.is_some() && task == Task::Speech),
+    ];
+    match unused.into_iter().find(|(_, is_unused)| *is_unused) {
+        Some((option, _)) => {
+            let task = task.name();
+            Err(Failure::Usage(format!("{option} does nothing for this model, which is for {task}")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Says how a model was loaded, and what it does.
+fn notes(doubts: Doubts, remarks: &[Remark], report: &LoadReport, what: &str) {
+    for line in doubts.lines() {
+        note(&line);
+    }
+    for remark in remarks {
+        note(&remark.to_string());
+    }
+    note(&report.to_string());
+    note(what);
+}
+
+#[cfg(feature = "speech")]
+fn speech(args: &ServeArgs, options: &RuntimeOptions) -> Result<Served, Failure> {
+    let transcriber = Transcriber::open(args.model.path(), options)?;
+    let tokenizer = Some(transcriber.tokenizer());
+    let doubts = Doubts::with(transcriber.checkpoint(), transcriber.model(), tokenizer)?;
+    let languages = match transcriber.languages().count() {
+        0 => "English alone".to_owned(),
+        n => counted(n, "language").to_string(),
+    };
+    notes(
+        doubts.unless(args.strict.strict)?,
+        &[],
+        transcriber.report(),
+        &format!("transcripts of speech, of {languages}"),
+    );
+    Ok(Served::Speech(Box::new(transcriber)))
+}
+
+#[cfg(not(feature = "speech"))]
+fn speech(_: &ServeArgs, _: &RuntimeOptions) -> Result<Served, Failure> {
+    Err(Failure::Other(
+        "the model is for speech, which this build does not have (feature `speech`)".to_owned(),
+    ))
+}
+
+/// Starts a model of text.
+fn text(
+    args: &ServeArgs,
+    options: &RuntimeOptions,
+    own: Option<&ChatTemplate>,
+    served: &mut Options,
+) -> Result<Served, Failure> {
+    let runtime = Runtime::start(args.model.path(), options)?;
     let tokenizer = runtime.tokenizer().ok().map(AsRef::as_ref);
     let doubts = Doubts::with(runtime.checkpoint(), runtime.model(), tokenizer)?;
     let doubts = doubts.and(&options.loras).unless(args.strict.strict)?;
@@ -50,35 +169,13 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         Bytes(memory)
     );
     note(&together);
-    let chat = chat(own.as_ref().or(runtime.template()), &runtime)?;
-    if chat.is_none() {
+    served.chat = chat(own.or(runtime.template()), &runtime)?;
+    if served.chat.is_none() {
         note("the model has no chat template: `/v1/completions` alone continues texts");
     }
-    if keys.is_empty() && !address.ip().is_loopback() {
-        note("anyone who reaches this machine may use the model: `--api-key-file` asks for a key");
-    }
-    let mut hosts = args.access.allow_host.clone();
-    hosts.push(host.to_owned());
-    let names = names(args);
-    let name = names.first().map_or("model", String::as_str);
-    let page = page::page(&runtime, &options, name, &doubts, vec![report, together])?;
-    let served = Options {
-        names,
-        chat,
-        parallel: args.parallel,
-        queue: args.queue,
-        most_tokens: args.max_tokens,
-        deadline: (args.deadline > 0).then(|| Duration::from_secs(args.deadline)),
-        body: usize::try_from(args.body_limit).unwrap_or(usize::MAX),
-        keys,
-        hosts,
-        origins: args.access.cors.clone(),
-        grace: Duration::from_secs(args.grace),
-        log: if args.access.quiet { None } else { Some(Arc::new(note)) },
-        page: Some(page),
-    };
-    note(&format!("listening on http://{address}"));
-    server::serve(runtime, listener, served).map_err(|e| Failure::Problems(e.diagnostics()))
+    let name = served.names.first().map_or("model", String::as_str);
+    served.page = Some(page::page(&runtime, options, name, &doubts, vec![report, together])?);
+    Ok(Served::Text(Box::new(runtime)))
 }
 
 fn cannot_listen(host: &str, port: u16, error: &std::io::Error) -> Failure {

@@ -1,7 +1,7 @@
 //! `embed`: the document of `--json`, and the line of a vector.
 
 use serde::Serialize;
-use weighbridge::embedder::{Embedder, Remark, Vectors};
+use weighbridge::embedder::{Remark, Vectors};
 
 use super::{Real, real};
 
@@ -82,10 +82,10 @@ impl EmbedVector {
 }
 
 impl<'a> EmbedNote<'a> {
-    /// The notes of `embedder`.
-    pub(crate) fn all(embedder: &'a Embedder) -> Vec<EmbedNote<'a>> {
+    /// The notes of a model.
+    pub(crate) fn all(notes: &'a [Remark]) -> Vec<EmbedNote<'a>> {
         let note = |Remark { file, key, what }: &'a Remark| EmbedNote { file, key, what };
-        embedder.notes().iter().map(note).collect()
+        notes.iter().map(note).collect()
     }
 }
 

@@ -20,11 +20,14 @@ mod inspect;
 mod load;
 mod plan;
 mod quants;
+mod rerank;
 mod run;
 #[cfg(test)]
 mod schema;
 mod shared;
 mod tokenize;
+#[cfg(feature = "speech")]
+mod transcribe;
 mod tune;
 mod typed;
 
@@ -50,9 +53,12 @@ pub(crate) use inspect::Inspect;
 pub(crate) use load::Load;
 pub(crate) use plan::{Fits, MemoryUse, Mesh, Param, Plan, Rank, Ranks, Replicated, Shared, Sizes, Untaken};
 pub(crate) use quants::Quants;
+pub(crate) use rerank::{Rerank, RerankText};
 pub(crate) use run::{Logprob, Run, TokenLogprob};
 pub(crate) use shared::{Absent, Dropped, Key, PeakOf, Real, Resident, real};
 pub(crate) use tokenize::Tokenize;
+#[cfg(feature = "speech")]
+pub(crate) use transcribe::{Segment, Transcribe, Transcript, Word};
 pub(crate) use tune::Tune;
 pub(crate) use typed::Typed;
 

@@ -31,6 +31,9 @@ fn the_schemas_in_docs_are_those_of_the_documents() {
         ("load", schema::<super::Load<'_>>()),
         ("run", schema::<super::Run<'_>>()),
         ("embed", schema::<super::Embed<'_>>()),
+        ("rerank", schema::<super::Rerank<'_>>()),
+        #[cfg(feature = "speech")]
+        ("transcribe", schema::<super::Transcribe<'_>>()),
         ("bench", schema::<super::Bench<'_>>()),
         ("eval", schema::<super::Eval>()),
         ("calibrate", schema::<super::Calibrate<'_>>()),

@@ -202,7 +202,7 @@ fn what_cannot_be_is_refused() {
     };
     assert_snapshot!(fails(&[from, &target("x")]), @"
     error: the name of `x` does not say its format
-    hint: add `--to` npz, safetensors, onnx, gguf, hf, mlx or npy-dir
+    hint: add `--to` npz, safetensors, onnx, gguf, hf, mlx, npy-dir, ctranslate2 or ggml
     exit code 2
     ");
     assert_snapshot!(fails(&[from, &target("x.npz"), "--encode", "blk.*=f16", "--encode", "blk.0.*=f32", "--encode", "blk.0.attn_qq.weight=f32"]), @"
@@ -238,6 +238,7 @@ fn what_cannot_be_is_refused() {
       mlx: mixed_2_6, mlx-3bit, mixed_3_4, mixed_3_6, mlx-4bit, mixed_4_6, mlx-5bit, mlx-6bit, mlx-8bit
       hf: gptq-4bit, awq-4bit, fp8-block, int8
       npy-dir: squish-4bit, squish-int8
+      ctranslate2: ct2-int8
       any format: f16, bf16, f32
     hint: the nearest is `q4_k_m`
 
@@ -424,8 +425,8 @@ fn a_shape_that_does_not_fit_is_refused_with_what_would() {
         |args: &[&str]| failure(&[&["convert", path(&alien), path(&target)], args].concat(), dir.path());
     assert_snapshot!(fails(&["--preset", "q4_k_m"]), @"
     error: the preset `q4_k_m` depends on the role of each tensor, which is unknown: `alien.gguf`: architecture `alien` is not supported
-    hint: known are `bert`, `deepseek2`, `falcon`, `gemma2`, `gemma3`, `gpt-oss`, `gpt2`, `granite`, `llama`, `olmo2`, `phi3`, `qwen2`, `qwen3`, `qwen3moe`, `starcoder2`
-    hint: all tensor names match GGUF llama, granite or 10 others
+    hint: known are `bert`, `deepseek2`, `falcon`, `gemma2`, `gemma3`, `gpt-oss`, `gpt2`, `granite`, `llama`, `modern-bert`, `nomic-bert`, `olmo2`, `phi3`, `qwen2`, `qwen3`, `qwen3moe`, `starcoder2`
+    hint: all tensor names match GGUF llama, granite or 13 others
     hint: name the tensors in encoding rules
     exit code 2
     ");

@@ -66,7 +66,7 @@ fn tiny() -> String {
 #[test]
 fn the_schemas_are_strict() {
     let schemas = Schemas::read();
-    assert_eq!(schemas.indices.len(), 21);
+    assert_eq!(schemas.indices.len(), 23);
     let document = |text: &str| serde_json::from_str::<Value>(text).unwrap();
     let is_valid = |document: &Value| schemas.errors("error", document).is_none();
     assert!(is_valid(&document(r#"{"error": "e", "problems": [], "hint": null}"#)));
@@ -218,6 +218,17 @@ fn runs_and_what_measures_them() {
     let texts = testkit::golden("embed/tiny");
     let embedded = schemas.take("embed", 0, &["embed", path(&texts), "a cat", "dogs"]);
     assert_eq!(embedded["vectors"].as_array().unwrap().len(), 2);
+    let (model, file) = (testkit::golden("embed/rerank/bert"), dir.path().join("texts.txt"));
+    std::fs::write(&file, "a cat\nJane wrote Emma.\n").unwrap();
+    let ranked = schemas.take("rerank", 0, &["rerank", path(&model), "who wrote emma?", path(&file)]);
+    assert_eq!(ranked["results"].as_array().unwrap().len(), 2);
+    #[cfg(feature = "speech")]
+    {
+        let (model, sound) = (testkit::model("whisper-base"), testkit::golden("whisper/said-en.flac"));
+        let said = ["transcribe", path(&model), path(&sound), "--words", "--language", "en", "--beams", "1"];
+        let said = schemas.take("transcribe", 0, &said);
+        assert_eq!(said["transcripts"][0]["segments"].as_array().unwrap().len(), 2);
+    }
     schemas.take("quants", 0, &["quants"]);
     #[cfg(feature = "hub")]
     schemas.take("list", 0, &["list"]);

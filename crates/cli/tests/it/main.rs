@@ -36,22 +36,33 @@ mod pages;
 mod remote;
 #[cfg(unix)]
 mod reports;
+mod rerank;
 mod resume;
 mod rules;
 #[cfg(feature = "serve")]
 mod serve;
 #[cfg(feature = "serve")]
+mod serve_api;
+#[cfg(feature = "serve")]
 mod serve_messages;
 #[cfg(feature = "serve")]
 mod serve_refusals;
 #[cfg(all(feature = "grammar", feature = "serve"))]
+mod serve_responses;
+#[cfg(all(feature = "serve", feature = "speech"))]
+mod serve_speech;
+#[cfg(all(feature = "grammar", feature = "serve"))]
 mod serve_tools;
+#[cfg(feature = "serve")]
+mod serve_vectors;
 #[cfg(feature = "grammar")]
 mod structured;
 mod tasks;
 #[cfg(target_os = "linux")]
 mod terminal;
 mod tokenize;
+#[cfg(feature = "speech")]
+mod transcribe;
 mod unknown;
 
 use std::path::{Path, PathBuf};

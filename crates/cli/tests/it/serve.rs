@@ -22,12 +22,16 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn start(more: &[&str]) -> Server {
-        let model = model("smollm2");
+        let ctx = if more.contains(&"--ctx") { &[][..] } else { &["--ctx", "512"] };
+        Server::of(&model("smollm2"), &[ctx, more].concat())
+    }
+
+    /// A server of the model at `path`.
+    pub(crate) fn of(path: &std::path::Path, more: &[&str]) -> Server {
         let mut child = Command::new(env!("CARGO_BIN_EXE_weighbridge"))
             .env("WEIGHBRIDGE_CACHE", NO_CACHE)
             .env_remove("WEIGHBRIDGE_API_KEY")
-            .args(["serve", model.to_str().unwrap(), "--port", "0", "--threads", "2"])
-            .args(if more.contains(&"--ctx") { &[][..] } else { &["--ctx", "512"] })
+            .args(["serve", path.to_str().unwrap(), "--port", "0", "--threads", "2"])
             .args(more)
             .stderr(Stdio::piped())
             .spawn()
@@ -53,14 +57,14 @@ impl Server {
         Server { child, port, lines }
     }
 
-    fn connect(&self) -> TcpStream {
+    pub(crate) fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         stream.set_read_timeout(Some(Duration::from_mins(2))).unwrap();
         stream
     }
 
     /// Sends a request, and does not wait for the answer.
-    fn begin(&self, path: &str, body: &Value) -> TcpStream {
+    pub(crate) fn begin(&self, path: &str, body: &Value) -> TcpStream {
         let body = body.to_string();
         let head = format!(
             "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",

@@ -2,12 +2,14 @@
 
 use checkpoint::{ArrayBuf, HfMetadata, Location, Member, Metadata, ValueBuf};
 use engine::text::{self, VocabularyBuf, hf_template};
-use model::{DialectName, Fact, KeyVerdict, Loss, Model};
+use model::{DialectName, Fact, Facts, KeyVerdict, Loss, Model};
 use serde_json::Value;
 
-use super::{Beside, Carried, Left, SAMPLING, in_a_line, is_said, narrow, proven, why_left};
+use super::pooling::{self, Pooling};
+use super::{Beside, Carried, LABELS, Left, SAMPLING, in_a_line, is_said, narrow, proven, why_left};
 use crate::Error;
 
+const ARCHITECTURE: &str = "general.architecture";
 const CONFIG: &str = "config.json";
 const GENERATION: &str = "generation_config.json";
 const TOKENIZER: &str = "tokenizer.json";
@@ -32,11 +34,14 @@ pub(crate) fn to_gguf(
     let description = model.describe(DialectName::Gguf, own);
     proven(model, &description)?;
     let mut out = Out { pairs: Vec::new(), left: Vec::new() };
+    let config = hf.config().cloned().unwrap_or_default();
     for (key, fact) in &description.pairs {
-        if let Some(value) = of_fact(fact) {
-            out.put(key, value);
+        match of_fact(fact) {
+            Some(ValueBuf::Array(_)) if key.ends_with(LABELS) => out.labels(key, fact, &config),
+            Some(value) => out.put(key, value),
+            None => {}
         }
-        if key == "general.architecture" {
+        if key == ARCHITECTURE {
             out.put("general.type", ValueBuf::Str("model".to_owned()));
             // The name of the directory itself, whatever path led to it.
             let dir = hf.dir();
@@ -46,11 +51,20 @@ pub(crate) fn to_gguf(
             out.put("general.name", ValueBuf::Str(name.unwrap_or_else(|| "model".to_owned())));
         }
     }
-    let config = hf.config().cloned().unwrap_or_default();
+    let Pooling { kind, lost: lost_vectors, left } = pooling::of(hf)?;
+    out.left.extend(left);
+    if let (Some(kind), Some(Fact::Str(arch))) = (kind, description.lookup(ARCHITECTURE)) {
+        let key = format!("{arch}.pooling_type");
+        // A model that scores texts says so.
+        if description.lookup(&key).is_none() {
+            out.put(&key, ValueBuf::U32(kind));
+        }
+    }
     let generation = json(hf.generation_config(), GENERATION, &mut out)?;
     let roles = Roles { config: &config, generation: &generation };
     let mut lost = description.losses;
-    let vocabulary = vocabulary(hf, &mut lost)?;
+    lost.extend(lost_vectors);
+    let vocabulary = vocabulary_of_hf(hf, &mut lost)?;
     let has_tokenizer = vocabulary.is_some();
     if let Some((vocabulary, losses)) = vocabulary {
         out.tokenizer(vocabulary, *model.config().vocab, &roles)?;
@@ -91,6 +105,17 @@ impl Out {
         self.pairs.push((key.to_owned(), value));
     }
 
+    /// The names of scores, as `id2label` has them.
+    fn labels(&mut self, key: &str, fact: &Fact, config: &Value) {
+        let Fact::List(list) = fact else { return };
+        let name = |(n, plain): (usize, &Fact)| match (&config["id2label"][n.to_string()], plain) {
+            (Value::String(name), _) | (_, Fact::Str(name)) => name.clone(),
+            _ => String::new(),
+        };
+        let names = list.iter().enumerate().map(name);
+        self.put(key, ValueBuf::Array(ArrayBuf::strings(names)));
+    }
+
     /// The keys `tokenizer.ggml.*`, with a row for each of the `rows` of the embedding, as llama.cpp wants them.
     fn tokenizer(&mut self, mut v: VocabularyBuf, rows: u64, roles: &Roles<'_>) -> Result<(), Error> {
         let tokens = v.tokens.len();
@@ -100,11 +125,16 @@ impl Out {
             return Err(Error::Convert { what: what.into() });
         }
         let types = v.types.get_or_insert_with(|| vec![1; tokens]);
+        let (mark, score) = match v.model.as_str() {
+            "bert" => ("\u{2581}", 0.0),
+            "t5" => ("", -10_000.0),
+            _ => ("", -1000.0),
+        };
         for id in tokens..rows {
-            v.tokens.push(format!("[PAD{id}]"));
+            v.tokens.push(format!("{mark}[PAD{id}]"));
             types.push(UNUSED);
             if let Some(scores) = &mut v.scores {
-                scores.push(-1000.0);
+                scores.push(score);
             }
         }
         self.put("tokenizer.ggml.model", ValueBuf::Str(v.model));
@@ -114,6 +144,9 @@ impl Out {
             self.put("tokenizer.ggml.scores", ValueBuf::Array(ArrayBuf::f32s(scores)));
         }
         self.put("tokenizer.ggml.token_type", ValueBuf::Array(ArrayBuf::i32s(types)));
+        if let Some(map) = &v.charsmap {
+            self.put("tokenizer.ggml.precompiled_charsmap", ValueBuf::Array(ArrayBuf::octets(map)));
+        }
         if !v.merges.is_empty() {
             self.put("tokenizer.ggml.merges", ValueBuf::Array(ArrayBuf::strings(&v.merges)));
         }
@@ -133,6 +166,9 @@ impl Out {
             ("eot", eot),
             ("unknown", v.unk),
             ("padding", v.pad.or_else(|| roles.ids("pad_token_id").first().copied())),
+            // Spelled so.
+            ("seperator", v.sep.or_else(|| roles.ids("sep_token_id").first().copied())),
+            ("mask", v.mask.or_else(|| roles.ids("mask_token_id").first().copied())),
         ];
         for (role, id) in ids {
             if let Some(id) = id.filter(|id| (*id as usize) < rows) {
@@ -142,7 +178,11 @@ impl Out {
         let flags = [
             ("add_bos_token", v.add_bos),
             ("add_eos_token", v.add_eos),
+            ("add_sep_token", v.add_sep),
             ("add_space_prefix", v.add_space_prefix),
+            ("remove_extra_whitespaces", v.remove_extra_whitespaces),
+            ("normalizer.lowercase", v.lowercase),
+            ("normalizer.strip_accents", v.strip_accents),
         ];
         for (name, flag) in flags {
             if let Some(flag) = flag {
@@ -189,8 +229,11 @@ impl Out {
             "added_tokens_decoder",
             "bos_token",
             "chat_template",
+            "cls_token",
             "eos_token",
+            "mask_token",
             "pad_token",
+            "sep_token",
             "unk_token",
         ];
         let config = json(hf.tokenizer_config(), TOKENIZER_CONFIG, self)?;
@@ -219,7 +262,8 @@ impl Roles<'_> {
 
 /// Whether a key gives ids of tokens with a role that GGUF has a key for.
 fn is_id(key: &str) -> bool {
-    matches!(key, "bos_token_id" | "eos_token_id" | "pad_token_id")
+    let roles = ["bos", "eos", "pad", "sep", "cls", "mask"];
+    key.strip_suffix("_token_id").is_some_and(|role| roles.contains(&role))
 }
 
 /// A token id, or a list of them, if `key` is one that gives them.
@@ -236,7 +280,7 @@ fn ids(file: &Value, key: &str) -> Option<Vec<u32>> {
 
 /// The vocabulary beside the weights, if GGUF can say it: a SentencePiece model has scores, which a tokenizer.json has
 /// not.
-fn vocabulary(
+pub(super) fn vocabulary_of_hf(
     hf: &HfMetadata,
     lost: &mut Vec<Loss>,
 ) -> Result<Option<(VocabularyBuf, Vec<text::TokenizerLoss>)>, Error> {
@@ -269,6 +313,10 @@ fn of_fact(fact: &Fact) -> Option<ValueBuf> {
         Fact::Count(n) => u32::try_from(*n).map_or(ValueBuf::U64(*n), ValueBuf::U32),
         Fact::Number(x) => ValueBuf::F32(narrow(*x)),
         Fact::Str(text) => ValueBuf::Str(text.clone()),
+        Fact::List(list) if list.iter().all(|fact| matches!(fact, Fact::Str(_))) => {
+            let text = |fact: &Fact| if let Fact::Str(text) = fact { text.clone() } else { String::new() };
+            ValueBuf::Array(ArrayBuf::strings(list.iter().map(text)))
+        }
         Fact::List(list) => {
             let flag = |fact: &Fact| if let Fact::Bool(flag) = fact { Some(*flag) } else { None };
             ValueBuf::Array(ArrayBuf::bools(&list.iter().map(flag).collect::<Option<Vec<bool>>>()?))

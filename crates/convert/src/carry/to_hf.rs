@@ -2,10 +2,10 @@
 
 use checkpoint::{GgufMetadata, HfFiles, Metadata};
 use engine::text::{self, Vocabulary};
-use model::{DialectName, Fact, Loss, Model};
+use model::{Description, DialectName, Fact, Loss, Model};
 use serde_json::{Map, Value, json};
 
-use super::{Beside, Carried, Left, SAMPLING, in_a_line, is_said, narrow, proven, why_left};
+use super::{Beside, Carried, LABELS, Left, SAMPLING, in_a_line, is_said, narrow, proven, why_left};
 use crate::Error;
 
 const METADATA: &str = "metadata";
@@ -24,6 +24,14 @@ const TOKENIZER: &[&str] = &[
     "eom_token_id",
     "unknown_token_id",
     "padding_token_id",
+    "seperator_token_id",
+    "cls_token_id",
+    "mask_token_id",
+    "add_sep_token",
+    "remove_extra_whitespaces",
+    "precompiled_charsmap",
+    "normalizer.lowercase",
+    "normalizer.strip_accents",
     "add_bos_token",
     "add_eos_token",
     "add_space_prefix",
@@ -41,9 +49,11 @@ pub(crate) fn to_hf(
 ) -> Result<Carried, Error> {
     let description = model.describe(DialectName::Hf, own);
     proven(model, &description)?;
-    let mut config = Map::new();
-    for (key, fact) in &description.pairs {
-        set(&mut config, key, of_fact(fact));
+    let mut config = config_of(&description);
+    for (label, name) in names_of_scores(gguf)? {
+        if let Some(slot) = config.get_mut("id2label").and_then(|labels| labels.get_mut(&label)) {
+            *slot = name.into();
+        }
     }
     let mut generation = Map::new();
     for (to, from) in SAMPLING {
@@ -104,6 +114,16 @@ pub(crate) fn to_hf(
     Ok(Carried { beside: Beside::Hf(Box::new(files)), made: vec![], left, lost })
 }
 
+/// The names that the file has for scores, by number.
+fn names_of_scores(gguf: &GgufMetadata) -> Result<Vec<(String, String)>, Error> {
+    let Some((key, _)) = gguf.iter().find(|(key, _)| key.ends_with(LABELS)) else { return Ok(vec![]) };
+    let names = gguf.strings(key)?.into_iter().flatten();
+    Ok(names
+        .enumerate()
+        .map(|(n, name)| (n.to_string(), String::from_utf8_lossy(name).into_owned()))
+        .collect())
+}
+
 /// Returns the files of the tokenizer, or the reason why there are none.
 fn tokenizer(
     vocabulary: &Vocabulary<'_>,
@@ -114,6 +134,15 @@ fn tokenizer(
     let json = vocabulary.to_tokenizer_json().map_err(why)?;
     let config = vocabulary.to_tokenizer_config(template, context).map_err(why)?;
     Ok(vec![("tokenizer.json".to_owned(), json), ("tokenizer_config.json".to_owned(), pretty(&config))])
+}
+
+/// config.json as `description` has it.
+pub(super) fn config_of(description: &Description) -> Map<String, Value> {
+    let mut config = Map::new();
+    for (key, fact) in &description.pairs {
+        set(&mut config, key, of_fact(fact));
+    }
+    config
 }
 
 /// Puts a value where dots lead.
@@ -147,7 +176,7 @@ fn short(x: f64) -> f64 {
     narrow(x).to_string().parse().unwrap_or(x)
 }
 
-fn pretty(value: &Value) -> Vec<u8> {
+pub(super) fn pretty(value: &Value) -> Vec<u8> {
     // A value that was made here cannot fail to be JSON.
     let mut json = serde_json::to_vec_pretty(value).unwrap_or_default();
     json.push(b'\n');

@@ -32,7 +32,7 @@ pub(crate) fn to_onnx(beside: &Beside, source: &Metadata) -> (Vec<(String, Strin
             let others = hf.beside().map(|(name, _)| name).filter(|name| *name != CONFIG);
             props.files(others, "ONNX has no place for it; copy the file beside the model");
         }
-        (Beside::Nothing, _) => {}
+        (Beside::Nothing | Beside::Ctranslate2(_) | Beside::Ggml(_), _) => {}
     }
     (props.pairs, props.left)
 }

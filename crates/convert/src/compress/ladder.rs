@@ -28,7 +28,11 @@ pub(super) fn presets(format: OutputFormat) -> Vec<&'static Preset> {
         OutputFormat::Mlx => &["mlx-8bit"],
         OutputFormat::Hf => &["int8", "gptq-4bit"],
         OutputFormat::NpyDir => &["squish-int8"],
-        OutputFormat::Npz | OutputFormat::Safetensors | OutputFormat::Onnx => &[],
+        OutputFormat::Npz
+        | OutputFormat::Safetensors
+        | OutputFormat::Onnx
+        | OutputFormat::Ctranslate2
+        | OutputFormat::Ggml => &[],
     };
     names.iter().filter_map(|name| Preset::named(name)).collect()
 }

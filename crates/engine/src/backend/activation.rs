@@ -5,7 +5,7 @@
 use model::Activation;
 
 /// `act(x)`.
-pub(super) fn activated(act: Activation, x: f32) -> f32 {
+pub(crate) fn activated(act: Activation, x: f32) -> f32 {
     match act {
         Activation::Silu => x / (1.0 + (-x).exp()),
         Activation::GeluTanh => 0.5 * x * (1.0 + (0.797_884_6 * (x + 0.044_715 * x * x * x)).tanh()),

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use load::Pool;
 use quant::Isa;
-use quant::attention::{Attention, Found, Partial, Room, attend};
+use quant::attention::{Attention, Found, Partial, Relative, Room, attend};
 
 use super::{Attend, Sequence};
 use crate::layer::HeadSizes;
@@ -248,7 +248,11 @@ fn look(
         }
         &*queries
     };
-    let attention = Attention { heads: heads.len(), scale: how.scale, soft_cap: how.soft_cap };
+    let (scale, soft_cap) = (how.scale, how.soft_cap);
+    let addends = how.relative.map(|table| {
+        let width = table.len() / how.heads;
+        &table[heads.start * width..heads.end * width]
+    });
     let head = heads.start / (how.heads / kv_heads);
     let first = sequence.position + rows.first;
     let mut span_of = |span: usize, out: &mut Partial<'_>| {
@@ -270,6 +274,9 @@ fn look(
             *visible = within(all.start)..within(all.end);
         }
         let (blocks, visible) = (&blocks[..pages.len()], &visible[..rows.count]);
+        let before = first.cast_signed() - (pages.start * PAGE).cast_signed();
+        let relative = addends.map(|table| Relative { table, first: before });
+        let attention = Attention { heads: heads.len(), scale, soft_cap, relative };
         attend(isa, attention, queries, blocks, visible, room, out);
     };
     if spans.len() == 1 {

@@ -20,7 +20,7 @@ use super::ceiling::{self, Ceiling};
 use super::product::Products;
 use super::{Attend, Backend, Heads, Rotated, Sequence};
 use crate::weights::{Linear, NormWeights, Projection};
-use crate::{BATCH, Error, Model};
+use crate::{Error, Model};
 
 /// Parts of one fork-join at most.
 pub(super) const PARTS: usize = 128;
@@ -72,7 +72,7 @@ impl Cpu {
     /// # Errors
     /// If a matrix is stored in a scheme that has no kernel.
     pub fn new(pool: Pool, isa: Isa, access: Access, model: &Model) -> Result<Cpu, Error> {
-        Cpu::of_rows(pool, isa, access, model, BATCH)
+        Cpu::of_rows(pool, isa, access, model, model.rows())
     }
 
     /// A backend for a [`Sequencer`](crate::Sequencer), for passes of [`rows`](crate::Sequencer::rows) rows. With quantised
@@ -100,7 +100,7 @@ impl Cpu {
         let projections = || model.projections().map(|p| &**p);
         let kernels = Arc::new(Kernels::new(isa, access, projections())?);
         let widest = projections().map(|p| p.input).max().unwrap_or(0);
-        let sizes: Vec<_> = model.branches().iter().filter_map(|branch| branch.layer.attention()).collect();
+        let sizes: Vec<_> = model.all_branches().filter_map(|branch| branch.layer.attention()).collect();
         let normed = sizes.iter().map(|size| size.normed).max().unwrap_or(0);
         let local = || Local { normed: vec![0.0; normed], padded: vec![0.0; rows * 16] };
         let locals = (0..pool.threads()).map(|_| local()).collect();
@@ -159,8 +159,8 @@ pub(super) struct FeatureRange<'a> {
     pub(super) linear: &'a Linear,
     pub(super) kernel: &'a Kernel,
     pub(super) features: Range<usize>,
-    /// Added to the product.
-    pub(super) bias: Option<&'a Tensor>,
+    /// Whether biases are added to the product.
+    pub(super) is_biased: bool,
     pub(super) y: ColumnsMut<'a>,
 }
 
@@ -188,9 +188,9 @@ impl FeatureRange<'_> {
                 rest.row_mut(t).copy_from_slice(&padded[..end - group]);
             }
         }
-        if let Some(bias) = self.bias {
+        for (at, bias) in self.linear.biases_of(start..end).filter(|_| self.is_biased) {
             for t in 0..x.rows() {
-                vector::add(isa, self.y.row_mut(t), &bias.as_f32()[start..end]);
+                vector::add(isa, &mut self.y.row_mut(t)[at..at + bias.len()], bias);
             }
         }
     }
@@ -233,7 +233,6 @@ impl Cpu {
                 (0..rows).for_each(|t| mine.row_mut(t).fill(0.0));
                 continue;
             }
-            let bias = linear.bias.as_ref().filter(|_| !is_beyond);
             let step = (projection.out.div_ceil(wanted.max(1))).next_multiple_of(kernel.grain.max(16));
             let mut at = 0;
             while at < linear.out {
@@ -241,7 +240,8 @@ impl Cpu {
                 let end = if count + 1 >= PARTS { linear.out } else { (at + step).min(linear.out) };
                 let (part, rest) = mine.split_at(end - at);
                 mine = rest;
-                parts[count] = Some(FeatureRange { linear, kernel, features: at..end, bias, y: part });
+                parts[count] =
+                    Some(FeatureRange { linear, kernel, features: at..end, is_biased: !is_beyond, y: part });
                 count += 1;
                 at = end;
             }
@@ -412,9 +412,10 @@ fn fill(pool: &mut Pool, locals: &mut [Local], isa: Isa, filling: Filling<'_>, x
 
 fn normalise(isa: Isa, norm: &NormWeights, x: &[f32], out: &mut [f32]) {
     let weight = norm.weight.as_f32();
-    match (norm.kind, &norm.bias) {
-        (Norm::Rms { eps }, _) => vector::rms_norm(isa, x, weight, eps, out),
-        (Norm::Layer { eps }, Some(bias)) => vector::layer_norm(isa, x, weight, bias.as_f32(), eps, out),
-        (Norm::Layer { .. }, None) => unreachable!("a LayerNorm is not made without its bias"),
+    match norm.kind {
+        Norm::Rms { eps } => vector::rms_norm(isa, x, weight, eps, out),
+        Norm::Layer { eps } => {
+            vector::layer_norm(isa, x, weight, norm.bias.as_ref().map(Tensor::as_f32), eps, out);
+        }
     }
 }

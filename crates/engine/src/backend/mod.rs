@@ -22,6 +22,7 @@ use crate::weights::{NormWeights, Projection};
 use crate::{Error, KvCache};
 use load::Tensor;
 
+pub(crate) use activation::activated;
 pub use ceiling::Ceiling;
 pub use cpu::Cpu;
 pub use reference::Reference;
@@ -72,16 +73,30 @@ pub struct Attend<'a> {
     pub heads: usize,
     /// Elements of a row of queries, of which those of the heads are used.
     pub width: usize,
-    /// A row sees itself and the `window - 1` positions before it.
+    /// A row sees itself and the `window - 1` positions before it; as many after it, if it sees both ways.
     pub window: Option<usize>,
-    /// A row sees all of its sequence, also what comes after it.
-    pub bidirectional: bool,
+    /// The positions of its cache that it sees.
+    pub sees: Sees,
     /// Scores are multiplied by this.
     pub scale: f32,
     /// `c` in `c · tanh(score / c)`, for scores that were multiplied.
     pub soft_cap: Option<f32>,
     /// For each query head, a score that goes to no position.
     pub sinks: Option<&'a [f32]>,
+    /// Added to the products of queries and keys before these are scaled: `[heads, 2 reach + 1]`, of the key that is `reach` positions
+    /// before its query, up to the one `reach` after it. Keys that are farther have the addend of the farthest.
+    pub relative: Option<&'a [f32]>,
+}
+
+/// The positions that a row sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sees {
+    /// Its own and those before it.
+    Before,
+    /// Its whole sequence, also what comes after it.
+    BothWays,
+    /// All that the cache has, which is not of its sequence.
+    Heard,
 }
 
 impl fmt::Debug for Attend<'_> {
@@ -93,8 +108,21 @@ impl fmt::Debug for Attend<'_> {
 impl Attend<'_> {
     /// The positions that the row of `sequence` at `position` sees.
     pub fn visible(&self, sequence: &Sequence<'_>, position: usize) -> Range<usize> {
-        let end = if self.bidirectional { sequence.position + sequence.rows } else { position + 1 };
-        self.window.map_or(0, |w| end.saturating_sub(w))..end
+        let most = self.window.unwrap_or(usize::MAX);
+        let first = (position + 1).saturating_sub(most);
+        match self.sees {
+            Sees::Before => first..position + 1,
+            Sees::BothWays => first..position.saturating_add(most).min(sequence.position + sequence.rows),
+            Sees::Heard => 0..sequence.cache.len(),
+        }
+    }
+
+    /// What head `head` of a query at `position` adds to its product with the key at `key`.
+    fn addend(&self, head: usize, position: usize, key: usize) -> f32 {
+        let Some(table) = self.relative else { return 0.0 };
+        let width = table.len() / self.heads;
+        let place = (key + width / 2).saturating_sub(position).min(width - 1);
+        table[head * width + place]
     }
 }
 
@@ -112,7 +140,7 @@ pub struct Sequence<'a> {
 }
 
 /// The operations of layers.
-pub trait Backend {
+pub trait Backend: Send {
     /// The name, with the instruction set where there is a choice.
     fn name(&self) -> String;
 

@@ -168,7 +168,7 @@ impl Task for Product {
         let (linear, x) = (&self.projections[*product].0.parts[*part], &self.rows[*product]);
         let y = ColumnsMut::new(out, 1, features.len());
         let kernel = self.kernels.of(linear);
-        FeatureRange { linear, kernel, features: features.clone(), bias: linear.bias.as_ref(), y }.run(
+        FeatureRange { linear, kernel, features: features.clone(), is_biased: true, y }.run(
             self.isa,
             x,
             &mut [0.0; 16],

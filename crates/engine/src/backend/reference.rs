@@ -10,7 +10,6 @@ use super::activation::{self, activated};
 use super::{Attend, Backend, Heads, Rotated, Sequence};
 use crate::weights::{NormWeights, Projection};
 use crate::{KvShape, PAGE};
-use load::Tensor;
 
 /// Naive f32. Every other backend is measured against it.
 #[derive(Default)]
@@ -50,12 +49,12 @@ impl Backend for Reference {
         self.row.resize(input, 0.0);
         let mut first = 0;
         for part in &projection.parts {
-            let bias = part.bias.as_ref().map(Tensor::as_f32);
             for feature in 0..part.out {
                 part.weight.decode_row(feature, &mut self.row);
                 for t in 0..rows {
                     let dot = dot(&self.row, &x[t * input..(t + 1) * input]);
-                    y[t * out + first + feature] = dot + bias.map_or(0.0, |b| b[feature]);
+                    let bias: f32 = part.biases_of(feature..feature + 1).map(|(_, bias)| bias[0]).sum();
+                    y[t * out + first + feature] = dot + bias;
                 }
             }
             first += part.out;
@@ -100,7 +99,9 @@ impl Backend for Reference {
                 let (keys, values) = cache.rows(head, stored, first + position);
                 self.scores.clear();
                 let capped = |score: f32| how.soft_cap.map_or(score, |cap| cap * (score / cap).tanh());
-                self.scores.extend(keys.chunks_exact(key).map(|key| capped(dot(query, key) * how.scale)));
+                let products = keys.chunks_exact(key).map(|key| dot(query, key));
+                let products = products.zip(seen.clone()).map(|(x, key)| x + how.addend(h, position, key));
+                self.scores.extend(products.map(|product| capped(product * how.scale)));
                 // The last score goes to no position.
                 self.scores.extend(how.sinks.map(|sinks| sinks[h]));
                 let max = self.scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use load::Tensor;
 use tensor::RopeOrder;
 
+use ::model::module::Relative;
+
 use super::{HeadSizes, Layer, Pass};
-use crate::backend::{Attend, Heads};
+use crate::backend::{Attend, Heads, Sees};
 use crate::build::{Builder, size};
 use crate::weights::{NormWeights, Projection};
 use crate::{Error, KvShape};
@@ -19,10 +21,10 @@ pub(crate) struct Attention {
     pub(crate) kv_heads: usize,
     /// Elements of a head.
     pub(crate) head_dim: usize,
-    /// A query sees itself and the `window - 1` positions before it.
+    /// A query sees itself and the `window - 1` positions before it; as many after it, if it sees both ways.
     pub(crate) window: Option<usize>,
-    /// A query sees all of its sequence.
-    pub(crate) bidirectional: bool,
+    /// The positions of its sequence that it sees.
+    pub(crate) sees: Sees,
     /// Scores are multiplied by this.
     pub(crate) scale: f32,
     /// `c` in `c · tanh(score / c)`.
@@ -39,6 +41,8 @@ pub(crate) struct Attention {
     pub(crate) k_norm: Option<NormWeights>,
     /// f32, `[heads]`: for each query head, a score that goes to no position.
     pub(crate) sinks: Option<Tensor>,
+    /// Addends by distance, as [`Attend::relative`] has them.
+    pub(crate) relative: Option<Vec<f32>>,
     /// Heads to hidden.
     pub(crate) output: Arc<Projection>,
 }
@@ -56,7 +60,7 @@ impl Attention {
             kv_heads: size(says.kv_heads)?,
             head_dim: size(says.head_dim)?,
             window: says.window.map(|window| usize::try_from(window).unwrap_or(usize::MAX)),
-            bidirectional: says.bidirectional,
+            sees: if says.bidirectional { Sees::BothWays } else { Sees::Before },
             scale: says.scale,
             soft_cap: says.soft_cap,
             rope: says.rope.as_ref().map(|rope| build.rope(rope)),
@@ -65,9 +69,26 @@ impl Attention {
             q_norm: build.optional_norm(&at("q_norm"))?,
             k_norm: build.optional_norm(&at("k_norm"))?,
             sinks: build.optional_parameter(&at("sinks.weight")),
+            relative: match &says.relative {
+                Some(relative) => Some(addends(*relative, size(says.heads)?, says.scale, build)?),
+                None => None,
+            },
             output: build.projection(&at("output"))?,
         })
     }
+}
+
+/// The addends of the scores by distance, which the whole model has: those of every distance that is told apart.
+fn addends(relative: Relative, heads: usize, scale: f32, build: &Builder<'_>) -> Result<Vec<f32>, Error> {
+    let table = build.parameter(Relative::TABLE)?;
+    let reach = i64::try_from(relative.farthest).map_err(|_| Error::TooLarge)?;
+    let table = table.as_f32();
+    let places = |head: usize| {
+        let place = move |distance| size(relative.bucket(distance)).map(|bucket| bucket * heads + head);
+        (-reach..=reach).map(place)
+    };
+    // The scores are scaled, these are not.
+    (0..heads).flat_map(places).map(|place| Ok(table[place?] / scale)).collect()
 }
 
 impl Layer for Attention {
@@ -107,10 +128,11 @@ impl Layer for Attention {
             heads: self.heads,
             width,
             window: self.window,
-            bidirectional: self.bidirectional,
+            sees: self.sees,
             scale: self.scale,
             soft_cap: self.soft_cap,
             sinks: self.sinks.as_ref().map(Tensor::as_f32),
+            relative: self.relative.as_deref(),
         };
         pass.sequences.attend(pass.backend, &how, qkv, |row| (&row[q..q + kv], &row[q + kv..]), mixed);
         pass.backend.linear(&self.output, mixed, pass.rows, out);

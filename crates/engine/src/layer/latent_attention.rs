@@ -9,7 +9,7 @@ use ::model::module;
 use tensor::RopeOrder;
 
 use super::{HeadSizes, Layer, Pass, Room};
-use crate::backend::{Attend, Heads};
+use crate::backend::{Attend, Heads, Sees};
 use crate::build::{Builder, Experts, size};
 use crate::weights::{NormWeights, Projection};
 use crate::{Error, KvShape};
@@ -185,7 +185,16 @@ impl Layer for LatentAttention {
 
         let mixed = &mut narrow[..rows * heads * latent];
         let (scale, soft_cap) = (self.scale, None);
-        let how = Attend { heads, width, window: None, bidirectional: false, scale, soft_cap, sinks: None };
+        let how = Attend {
+            heads,
+            width,
+            window: None,
+            sees: Sees::Before,
+            scale,
+            soft_cap,
+            sinks: None,
+            relative: None,
+        };
         pass.sequences.attend(pass.backend, &how, keys, |row| (&row[heads * key..], &[]), mixed);
 
         // Values of the latent vectors that were mixed.

@@ -1,7 +1,7 @@
 //! Random numbers.
 
 /// PCG32 (XSH-RR), M. E. O'Neill, <https://www.pcg-random.org>: small, and the same on every machine.
-pub(super) struct Pcg32 {
+pub(crate) struct Pcg32 {
     state: u64,
 }
 
@@ -9,7 +9,7 @@ impl Pcg32 {
     const MULTIPLIER: u64 = 6_364_136_223_846_793_005;
     const INCREMENT: u64 = 1_442_695_040_888_963_407;
 
-    pub(super) fn new(seed: u64) -> Pcg32 {
+    pub(crate) fn new(seed: u64) -> Pcg32 {
         let mut random = Pcg32 { state: seed.wrapping_add(Self::INCREMENT) };
         random.next();
         random
@@ -23,7 +23,7 @@ impl Pcg32 {
     }
 
     /// In [0, 1), 53 bits.
-    pub(super) fn uniform(&mut self) -> f64 {
+    pub(crate) fn uniform(&mut self) -> f64 {
         let bits = (u64::from(self.next()) << 32 | u64::from(self.next())) >> 11;
         bits as f64 / (1u64 << 53) as f64
     }

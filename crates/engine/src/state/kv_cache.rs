@@ -85,6 +85,11 @@ impl KvCache {
         self.full.bytes() + self.coded.bytes()
     }
 
+    /// Positions that were written.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
     /// The sizes of a position.
     pub fn shape(&self) -> &KvShape {
         &self.shape

@@ -39,6 +39,11 @@ impl KvKind {
         }
     }
 
+    /// The kind of what is read whole: without codes.
+    pub(crate) fn without_codes(self) -> KvKind {
+        if self == KvKind::F32 { KvKind::F32 } else { KvKind::F16 }
+    }
+
     /// Bits of a code, where older positions have codes.
     pub(super) fn code_bits(self) -> Option<u32> {
         match self {

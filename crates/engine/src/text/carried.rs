@@ -4,6 +4,7 @@ use std::path::Path;
 
 use checkpoint::{Checkpoint, GgufMetadata, HfMetadata, Identity, Metadata, OpenOptions};
 
+use super::speech;
 use super::{ChatTemplate, Tokenizer, TokenizerLoss, Vocabulary, VocabularyBuf};
 use crate::Error;
 
@@ -49,18 +50,40 @@ fn read(
                 }
             }
         }
+        Metadata::Ctranslate2(ct2) => {
+            if let Some(json) = ct2.member("tokenizer.json") {
+                return from_json(&json.read()?, None).map_err(wrong);
+            }
+            let hint = "put the model's tokenizer.json beside its weights";
+            let vocabulary = speech::of_ctranslate2(ct2, wrong)?;
+            let vocabulary =
+                vocabulary.ok_or_else(|| absent("`tokenizer.json` or `vocabulary.json`", hint))?;
+            Tokenizer::from_vocabulary(&vocabulary.borrow()).map_err(wrong)
+        }
+        Metadata::Openai(openai) => {
+            let hint = "convert it to an HF directory, and put the model's tokenizer.json into that";
+            let vocabulary =
+                speech::of_openai(openai).ok_or_else(|| absent("a vocabulary in the file", hint))?;
+            Tokenizer::from_vocabulary(&vocabulary.borrow()).map_err(wrong)
+        }
         _ => Err(absent("any that this version knows", "use a GGUF file or an HF directory")),
     }
 }
 
 /// The files that [`tokenizer`] reads beside those of the weights. `None` if one of them cannot be told from what it was before.
 pub fn tokenizer_files(checkpoint: &Checkpoint) -> Option<Vec<(&'static str, Identity)>> {
-    let Metadata::Hf(hf) = checkpoint.metadata() else { return Some(vec![]) };
-    let members = [
-        ("tokenizer_config.json", hf.tokenizer_config()),
-        ("tokenizer.json", hf.tokenizer()),
-        ("tokenizer.model", hf.sentencepiece()),
-    ];
+    let members = match checkpoint.metadata() {
+        Metadata::Hf(hf) => vec![
+            ("tokenizer_config.json", hf.tokenizer_config()),
+            ("tokenizer.json", hf.tokenizer()),
+            ("tokenizer.model", hf.sentencepiece()),
+        ],
+        Metadata::Ctranslate2(ct2) => {
+            let names = ["tokenizer.json", "vocabulary.json", "vocabulary.txt"];
+            names.map(|name| (name, ct2.member(name))).to_vec()
+        }
+        _ => vec![],
+    };
     let there = members.into_iter().filter_map(|(name, member)| Some((name, member?)));
     there.map(|(name, member)| Some((name, member.identity()?.clone()))).collect()
 }
@@ -124,11 +147,19 @@ pub fn vocabulary(gguf: &GgufMetadata) -> Result<Option<Vocabulary<'_>>, Error> 
         eos: id("eos_token_id")?,
         eot: id("eot_token_id")?,
         eom: id("eom_token_id")?,
+        sep: id("seperator_token_id")?,
+        cls: id("cls_token_id")?,
+        mask: id("mask_token_id")?,
         unk: id("unknown_token_id")?,
         pad: id("padding_token_id")?,
         add_bos: gguf.bool(&key("add_bos_token"))?,
         add_eos: gguf.bool(&key("add_eos_token"))?,
+        add_sep: gguf.bool(&key("add_sep_token"))?,
         add_space_prefix: gguf.bool(&key("add_space_prefix"))?,
+        remove_extra_whitespaces: gguf.bool(&key("remove_extra_whitespaces"))?,
+        charsmap: gguf.octets(&key("precompiled_charsmap"))?.map(<[u8]>::to_vec),
+        lowercase: gguf.bool(&key("normalizer.lowercase"))?,
+        strip_accents: gguf.bool(&key("normalizer.strip_accents"))?,
     }))
 }
 

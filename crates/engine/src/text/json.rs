@@ -29,6 +29,7 @@ pub(super) use file::File;
 pub(super) use file::steps;
 #[cfg(feature = "tokenizers")]
 pub(super) use file::{Added, FILE, Model};
+pub(super) use frame::PairFrame;
 #[cfg(feature = "tokenizers")]
 pub(super) use frame::of as frame_of;
 pub(super) use wordpiece::WordPiece;
@@ -78,7 +79,9 @@ impl Tokenizer {
                 Err(reasons) => Tokenizer::reference(&file, reasons)?,
             },
         };
-        Ok(tokenizer.with_roles((file.roles.bos, file.roles.eos), frame::of(&file.post_processor), notes))
+        let roles = (file.roles.bos, file.roles.eos);
+        let tokenizer = tokenizer.with_roles(roles, frame::of(&file.post_processor), notes);
+        Ok(tokenizer.with_pair(frame::of_pair(&file.post_processor)))
     }
 }
 

@@ -17,12 +17,16 @@ mod json;
 mod limits;
 mod options;
 mod own;
+#[cfg(feature = "tokenizers")]
+mod precompiled;
 mod pretokenize;
+mod ranks;
 #[cfg(feature = "tokenizers")]
 mod reference;
 mod reply;
 mod sentencepiece;
 mod special;
+mod speech;
 mod spm;
 mod stop;
 mod store;
@@ -46,7 +50,8 @@ pub use chat::{CallForm, ChatTemplate, Conversation, Message};
 pub use error::{Error, Note, TokenizerLoss};
 pub use options::{EncodeOptions, SpecialText};
 pub use reply::{Part, ReplyReader, ReplySyntax};
+pub use speech::{LANGUAGES, bytes_of_text, ctranslate2_tokens, speech_tokens, speech_vocabulary};
 pub use stop::StopStrings;
 pub use stream::{TextStream, TokenStream};
-pub use tokenizer::Tokenizer;
+pub use tokenizer::{TextPair, Tokenizer};
 pub use vocabulary::{Vocabulary, VocabularyBuf};

@@ -61,7 +61,7 @@ impl Own {
                 return Err(Error::Unsupported {
                     what: "tokenizer model",
                     found: other.to_owned(),
-                    supported: "llama, gpt2, gemma4".to_owned(),
+                    supported: "llama, gpt2, gemma4, bert, t5".to_owned(),
                 });
             }
         };

@@ -85,6 +85,8 @@ static KNOWN: &[PreTokenizer] = &[
     plain("mellum", GPT2),
     plain("trillion", GPT2),
     plain("granite-docling", GPT2),
+    plain("roberta-bpe", GPT2),
+    plain("modern-bert", GPT2),
     plain("smollm", SMOLLM),
     plain("starcoder", SMOLLM),
     plain("refact", SMOLLM),

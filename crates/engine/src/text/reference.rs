@@ -18,6 +18,7 @@ use tokenizers::{
 use super::cleaned;
 use super::json::patterns::{Pace, STEPS, pace};
 use super::json::{Added, FILE, File, Model, frame_of, steps};
+use super::precompiled;
 use super::{EncodeOptions, Error, SpecialText};
 
 /// A tokenizer of the library `tokenizers`.
@@ -33,6 +34,14 @@ pub(super) struct Reference {
 
 impl Reference {
     pub(super) fn new(file: &File) -> Result<Reference, Error> {
+        let normalizers = steps(&file.normalizer, "normalizers");
+        let tables = normalizers.iter().filter(|step| step["type"] == "Precompiled");
+        let problems = tables.filter_map(|step| precompiled::check(step).err());
+        let problems: Vec<(String, String)> =
+            problems.map(|problem| ("normalizer.precompiled_charsmap".to_owned(), problem)).collect();
+        if !problems.is_empty() {
+            return Err(Error::Refused { file: FILE, problems });
+        }
         let tokenizer = guarded(|| build(file))?;
         for token in &file.added {
             let id = tokenizer.token_to_id(&token.content);
@@ -57,7 +66,6 @@ impl Reference {
         }
         file.ids.iter().for_each(|(text, id)| spell(*id, text));
         file.added.iter().for_each(|token| spell(token.id, &token.content));
-        let normalizers = steps(&file.normalizer, "normalizers");
         let cutters = steps(&file.pre_tokenizer, "pretokenizers");
         let of = |step: &&Value| match step["type"].as_str() {
             Some("ByteLevel") if step["use_regex"] != false => Pace::Spaces,

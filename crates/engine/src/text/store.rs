@@ -302,13 +302,17 @@ impl ByteTable {
         self.chars[usize::from(byte)]
     }
 
+    /// The byte that a character stands for, if it does.
+    pub(super) fn byte(&self, c: char) -> Option<u8> {
+        self.bytes.get(c as usize).copied().flatten()
+    }
+
     /// The bytes that `text` stands for, or itself if it has a character outside the table.
     fn decode_whole(&self, text: &[u8], out: &mut Vec<u8>) {
         let chars = std::str::from_utf8(text).unwrap_or_default().chars();
-        let byte = |c: char| self.bytes.get(c as usize).copied().flatten();
         let from = out.len();
         for c in chars {
-            match byte(c) {
+            match self.byte(c) {
                 Some(byte) => out.push(byte),
                 None => {
                     out.truncate(from);

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::built::{Reader, Writer};
-use super::json::{Fast, File, WordPiece};
+use super::json::{Fast, File, PairFrame, WordPiece};
 use super::options::{EncodeOptions, SpecialText};
 use super::own::Own;
 #[cfg(feature = "tokenizers")]
@@ -39,18 +39,39 @@ pub struct Tokenizer {
     /// Tokens that end a generation, sorted.
     ends: Vec<u32>,
     notes: Vec<Note>,
+    /// What stands around two texts; `None`: it is not known.
+    pair: Option<PairFrame>,
 }
 
 impl Tokenizer {
     /// Creates the tokenizer that a GGUF file describes.
     ///
-    /// It gives the same tokens as llama.cpp.
+    /// It gives the same tokens as llama.cpp. That of a `bert` or `t5` model gives those of the `tokenizer.json` that the file was made
+    /// of: llama.cpp has other classes of some characters. The latter needs the library `tokenizers`.
     ///
     /// # Errors
     /// [`Error::Malformed`] where lists disagree in length, an id is out of range, a merge names something that is not
     /// a token, a token is listed twice; [`Error::Unsupported`] for a model or pre-tokenizer that is not known.
     pub fn from_vocabulary(vocabulary: &Vocabulary<'_>) -> Result<Tokenizer, Error> {
-        Ok(Tokenizer::own(Own::new(vocabulary)?))
+        if vocabulary.model == "bert" {
+            let bert = WordPiece::of_gguf(vocabulary)?;
+            let (around, pair) = (bert.around().clone(), bert.pair());
+            let roles = (vocabulary.bos, vocabulary.eos);
+            return Ok(Tokenizer::bert(bert).with_roles(roles, Some(around), vec![]).with_pair(Some(pair)));
+        }
+        if vocabulary.model == "t5" {
+            let config = vocabulary.to_tokenizer_config(None, 0)?.to_string();
+            return Tokenizer::from_json(&vocabulary.to_tokenizer_json()?, Some(config.as_bytes()));
+        }
+        let tokenizer = Tokenizer::own(Own::new(vocabulary)?);
+        let sep = vocabulary.sep.filter(|sep| (*sep as usize) < tokenizer.vocab_size());
+        let pair = sep.zip(tokenizer.around()).map(|(sep, (before, after))| {
+            // llama.cpp takes it for granted by this name.
+            let adds = vocabulary.add_sep.unwrap_or(vocabulary.pre == Some("roberta-bpe"));
+            let between = after.iter().copied().chain(adds.then_some(sep)).collect();
+            PairFrame { before, between, after, first: None }
+        });
+        Ok(tokenizer.with_pair(pair))
     }
 
     fn own(own: Own) -> Tokenizer {
@@ -61,6 +82,7 @@ impl Tokenizer {
             adds_bos: own.roles.add_bos,
             ends: own.ends.clone(),
             notes: vec![],
+            pair: None,
             inner: Inner::Own(Box::new(own)),
         }
     }
@@ -147,7 +169,13 @@ impl Tokenizer {
     }
 
     fn bare(name: String, inner: Inner) -> Tokenizer {
-        Tokenizer { inner, name, bos: None, eos: None, adds_bos: false, ends: vec![], notes: vec![] }
+        let (bos, eos, ends, notes) = (None, None, vec![], vec![]);
+        Tokenizer { inner, name, bos, eos, adds_bos: false, ends, notes, pair: None }
+    }
+
+    /// The same with what stands around two texts.
+    pub(super) fn with_pair(self, pair: Option<PairFrame>) -> Tokenizer {
+        Tokenizer { pair, ..self }
     }
 
     /// The same with the roles of its tokens; a file that names none has what stands `around` a text.
@@ -197,6 +225,34 @@ impl Tokenizer {
         tokens.extend_from_slice(&own[..own.len() - left_out]);
         tokens.extend_from_slice(&after);
         Ok((tokens, left_out))
+    }
+
+    /// The tokens of two texts with those that the model adds around them, `most` at most. Of texts that are too long the last are left
+    /// out, of the longer one first, as the library `tokenizers` does it by `longest_first`.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::encode_within`], and if it is not known how two texts go together.
+    pub fn encode_pair_within(&self, first: &str, second: &str, most: usize) -> Result<TextPair, Error> {
+        let Some(PairFrame { before, between, after, first: typed }) = &self.pair else {
+            let supported = "two texts with tokens around them".to_owned();
+            return Err(Error::Unsupported { what: "post-processor", found: self.name.clone(), supported });
+        };
+        let added = before.len() + between.len() + after.len();
+        let Some(room) = most.checked_sub(added).filter(|room| *room > 0) else {
+            return Err(Error::NoRoom { most, added });
+        };
+        let encode = |text| self.encode(text, EncodeOptions { add_special: false, parse_special: true });
+        let (one, two) = (encode(first)?, encode(second)?);
+        let (kept_one, kept_two) = longest_first(one.len(), two.len(), room);
+        let left_out = one.len() + two.len() - kept_one - kept_two;
+        let mut tokens = Vec::with_capacity(added + kept_one + kept_two);
+        tokens.extend_from_slice(before);
+        tokens.extend_from_slice(&one[..kept_one]);
+        let typed = typed.map(|of_between| tokens.len() + of_between);
+        tokens.extend_from_slice(between);
+        tokens.extend_from_slice(&two[..kept_two]);
+        tokens.extend_from_slice(after);
+        Ok(TextPair { first: typed.unwrap_or(tokens.len()), tokens, left_out })
     }
 
     /// The tokens of `text`.
@@ -350,6 +406,30 @@ impl Tokenizer {
     pub fn notes(&self) -> &[Note] {
         &self.notes
     }
+}
+
+/// The tokens of two texts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TextPair {
+    /// All of them.
+    pub tokens: Vec<u32>,
+    /// The number of the first ones that are of the first type; the others are of the second.
+    pub first: usize,
+    /// Tokens of the texts that were left out.
+    pub left_out: usize,
+}
+
+/// How many tokens of two texts are kept where there is room for `room`.
+///
+/// Source: `truncate_encodings`, tokenizers/src/utils/truncation.rs@v0.23.2.
+fn longest_first(one: usize, two: usize, room: usize) -> (usize, usize) {
+    if one + two <= room {
+        return (one, two);
+    }
+    let shorter = one.min(two);
+    let (short, long) =
+        if shorter > room / 2 { (room / 2, room / 2 + room % 2) } else { (shorter, room - shorter) };
+    if one > two { (long, short) } else { (short, long) }
 }
 
 impl std::fmt::Debug for Tokenizer {

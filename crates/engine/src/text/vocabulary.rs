@@ -6,14 +6,14 @@
 /// `llama_vocab::impl::load` in src/llama-vocab.cpp there, which also gives each default below.
 #[derive(Clone, Debug, Default)]
 pub struct Vocabulary<'a> {
-    /// `model`: `llama` (SentencePiece, merges by score), `gpt2` (byte-level BPE) or `gemma4`
-    /// (BPE over characters, with byte fallback).
+    /// `model`: `llama` (SentencePiece, merges by score), `gpt2` (byte-level BPE), `gemma4`
+    /// (BPE over characters, with byte fallback), `bert` (the longest pieces of words) or `t5` (the best pieces by scores).
     pub model: &'a str,
     /// `pre`: how a `gpt2` model cuts text before it merges. Missing means `default`.
     pub pre: Option<&'a str>,
     /// `tokens`: the text of each token, indexed by its id.
     pub tokens: Vec<&'a [u8]>,
-    /// `scores`: one per token; a `llama` model merges the highest first.
+    /// `scores`: one per token; a `llama` model merges the highest first, a `t5` model takes those of the highest sum.
     pub scores: Option<Vec<f32>>,
     /// `token_type`: one per token: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte.
     pub types: Option<Vec<i32>>,
@@ -27,6 +27,12 @@ pub struct Vocabulary<'a> {
     pub eot: Option<u32>,
     /// `eom_token_id`: ends a message. Without it, it is looked for by name.
     pub eom: Option<u32>,
+    /// `seperator_token_id`, spelled so: ends a text of a `bert` model. Without it, 102.
+    pub sep: Option<u32>,
+    /// `cls_token_id`.
+    pub cls: Option<u32>,
+    /// `mask_token_id`.
+    pub mask: Option<u32>,
     /// `unknown_token_id`: stands for what has no token. A `llama` model without it has 0.
     pub unk: Option<u32>,
     /// `padding_token_id`.
@@ -35,8 +41,18 @@ pub struct Vocabulary<'a> {
     pub add_bos: Option<bool>,
     /// `add_eos_token`: whether a text ends with [`eos`](Self::eos). Missing: no.
     pub add_eos: Option<bool>,
-    /// `add_space_prefix`: whether a `llama` model puts a space before a text. Missing: yes.
+    /// `add_sep_token`: whether two texts have two tokens between them, and not one. Missing: no.
+    pub add_sep: Option<bool>,
+    /// `add_space_prefix`: whether a space is put before a text. Missing: of a `llama` model yes, of a `t5` model no.
     pub add_space_prefix: Option<bool>,
+    /// `remove_extra_whitespaces`: whether a `t5` model makes one space of several, and none of those around a text. Missing: no.
+    pub remove_extra_whitespaces: Option<bool>,
+    /// `precompiled_charsmap`: what a `t5` model replaces before all else, as SentencePiece has it.
+    pub charsmap: Option<Vec<u8>>,
+    /// `normalizer.lowercase`: whether a `bert` model makes a text lower case. Missing: yes.
+    pub lowercase: Option<bool>,
+    /// `normalizer.strip_accents`: whether it takes accents away. Missing: if it makes texts lower case.
+    pub strip_accents: Option<bool>,
 }
 
 /// An owned vocabulary, read from a file of another kind.
@@ -58,6 +74,12 @@ pub struct VocabularyBuf {
     pub bos: Option<u32>,
     /// As [`Vocabulary::eos`].
     pub eos: Option<u32>,
+    /// As [`Vocabulary::sep`].
+    pub sep: Option<u32>,
+    /// As [`Vocabulary::cls`].
+    pub cls: Option<u32>,
+    /// As [`Vocabulary::mask`].
+    pub mask: Option<u32>,
     /// As [`Vocabulary::unk`].
     pub unk: Option<u32>,
     /// As [`Vocabulary::pad`].
@@ -66,8 +88,18 @@ pub struct VocabularyBuf {
     pub add_bos: Option<bool>,
     /// As [`Vocabulary::add_eos`].
     pub add_eos: Option<bool>,
+    /// As [`Vocabulary::add_sep`].
+    pub add_sep: Option<bool>,
     /// As [`Vocabulary::add_space_prefix`].
     pub add_space_prefix: Option<bool>,
+    /// As [`Vocabulary::remove_extra_whitespaces`].
+    pub remove_extra_whitespaces: Option<bool>,
+    /// As [`Vocabulary::charsmap`].
+    pub charsmap: Option<Vec<u8>>,
+    /// As [`Vocabulary::lowercase`].
+    pub lowercase: Option<bool>,
+    /// As [`Vocabulary::strip_accents`].
+    pub strip_accents: Option<bool>,
 }
 
 impl VocabularyBuf {
@@ -84,11 +116,19 @@ impl VocabularyBuf {
             eos: self.eos,
             eot: None,
             eom: None,
+            sep: self.sep,
+            cls: self.cls,
+            mask: self.mask,
             unk: self.unk,
             pad: self.pad,
             add_bos: self.add_bos,
             add_eos: self.add_eos,
+            add_sep: self.add_sep,
             add_space_prefix: self.add_space_prefix,
+            remove_extra_whitespaces: self.remove_extra_whitespaces,
+            charsmap: self.charsmap.clone(),
+            lowercase: self.lowercase,
+            strip_accents: self.strip_accents,
         }
     }
 }

@@ -119,7 +119,11 @@ fn what_is_wrong_or_not_supported_is_refused_by_name() {
         (&|f| f["pre_tokenizer"] = json!({"type": "Foo"}), "`pre_tokenizer.type`: `Foo` is not supported"),
         (&|f| f["pre_tokenizer"]["add_prefix_space"] = json!(1), "wanted true or false, found `1`"),
         (&|f| f["pre_tokenizer"] = json!({"type": "ByteLevel"}), "`pre_tokenizer.add_prefix_space`: missing"),
-        (&|f| f["normalizer"] = json!({"type": "Precompiled", "precompiled_charsmap": ""}), "`Precompiled`"),
+        (&|f| f["normalizer"] = json!({"type": "Foo"}), "`normalizer.type`: `Foo` is not supported"),
+        (
+            &|f| f["normalizer"] = json!({"type": "Precompiled", "precompiled_charsmap": ""}),
+            "`normalizer.precompiled_charsmap`: it ends before its tree does",
+        ),
         (&|f| f["normalizer"] = json!([]), "`normalizer`: wanted an object or null, found an array"),
         (&|f| f["model"]["dropout"] = json!(0.1), "`model.dropout`"),
         (&|f| f["model"]["vocab"]["b"] = json!(0), "have the id 0"),

@@ -36,6 +36,7 @@ pub(crate) fn vocabulary(metadata: &GgufMetadata) -> Vocabulary<'_> {
         add_bos: flag("add_bos_token"),
         add_eos: flag("add_eos_token"),
         add_space_prefix: flag("add_space_prefix"),
+        ..Vocabulary::default()
     }
 }
 

@@ -262,8 +262,12 @@ fn what_a_file_cannot_mean_is_refused() {
         "`tokenizer.ggml.add_eos_token`: true, and no such token is named"
     );
     assert_eq!(
+        said(&Vocabulary { model: "rwkv", ..small() }),
+        "tokenizer model `rwkv` is not supported\nhint: supported are llama, gpt2, gemma4, bert, t5"
+    );
+    assert_eq!(
         said(&Vocabulary { model: "t5", ..small() }),
-        "tokenizer model `t5` is not supported\nhint: supported are llama, gpt2, gemma4"
+        "`tokenizer.ggml.scores`: wanted one for each token"
     );
     let pre = Tokenizer::from_vocabulary(&Vocabulary { pre: Some("superbpe"), ..small() });
     let Err(Error::Unsupported { found, supported, .. }) = pre else { panic!("{pre:?}") };

@@ -55,6 +55,18 @@ impl Slot {
         }
     }
 
+    /// The address of the bytes, if their memory may be written to: it is this process's own, or of a map that is private to it
+    /// ([`ByteSource::is_private`]). Whoever writes there makes sure that nobody reads meanwhile, this load's parameters under other
+    /// names included. `None` for no bytes.
+    pub fn writable(&self) -> Option<std::ptr::NonNull<u8>> {
+        let may = match &self.0 {
+            SlotMemory::Borrowed { source, .. } => source.is_private(),
+            SlotMemory::Owned { .. } => true,
+        };
+        let bytes = self.bytes();
+        (may && !bytes.is_empty()).then(|| std::ptr::NonNull::from(bytes).cast())
+    }
+
     /// Brings borrowed bytes into memory.
     pub fn prefetch(&self) {
         if let SlotMemory::Borrowed { source, range } = &self.0 {

@@ -105,6 +105,18 @@ impl Tensor {
         Some(Tensor { shape, scheme: Arc::clone(&self.scheme), slots })
     }
 
+    /// The same bytes as a matrix: all axes but the slowest are one. A tensor of a scheme that has other cells than values is left as it is.
+    #[must_use]
+    pub fn flattened(&self) -> Tensor {
+        match &self.shape[..] {
+            [rows, rest @ ..] if self.scheme.trailing == 0 => {
+                let shape = Shape::from([*rows, rest.iter().product()]);
+                Tensor { shape, ..self.clone() }
+            }
+            _ => self.clone(),
+        }
+    }
+
     /// The values of an f32 tensor.
     ///
     /// # Panics

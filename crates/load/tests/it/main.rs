@@ -14,6 +14,7 @@ mod needs;
 mod pool;
 mod sinks;
 mod updates;
+mod writable;
 mod written;
 
 use std::collections::HashMap;
@@ -76,7 +77,7 @@ pub(crate) fn folder() -> TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
-pub(crate) const ALL: [Io; 3] = [Io::Mmap, Io::Pread, Io::Direct];
+pub(crate) const ALL: [Io; 4] = [Io::Mmap, Io::CopyOnWrite, Io::Pread, Io::Direct];
 
 pub(crate) fn open(path: &Path, io: Io) -> Checkpoint {
     checkpoint::open_with(path, &OpenOptions::with_io(io)).unwrap()

@@ -141,7 +141,7 @@ fn a_load_takes_what_was_foreseen() {
                     let sizes = &foreseen.reads;
                     assert!(sizes.smallest <= sizes.median && sizes.median <= sizes.largest, "{what}");
                     assert!(sizes.largest <= Pace::LOCAL.longest, "{what}");
-                    let mapped = matches!(io, checkpoint::Io::Mmap);
+                    let mapped = matches!(io, checkpoint::Io::Mmap | checkpoint::Io::CopyOnWrite);
                     assert_eq!((foreseen.lent > 0, foreseen.borrowed > 0), (mapped, mapped && !owned));
                 }
             }
@@ -158,13 +158,17 @@ fn buffers_are_foreseen_closely() {
     let plan = plan_of(&checkpoint, &[("share", Expr::source("m").slice(1, 0..2048))]);
     for threads in [1, 2, 4] {
         let foreseen = plan.needs(Options::default(), threads).unwrap();
-        // The first to come may be done before the last begins: the most of several loads counts.
-        let peaks = (0..20).map(|_| {
-            let mut pool = Pool::new(threads);
-            plan.load_with(&mut pool, Options::default()).unwrap().report().scratch_peak
-        });
-        let peak = peaks.max().unwrap();
-        assert!(peak <= foreseen.scratch && foreseen.scratch <= peak + peak / 3, "{peak} of {foreseen:?}");
+        // The first to come may be done before the last begins, on a busy machine mostly: the most of several loads counts.
+        let mut peak = 0;
+        for _ in 0..400 {
+            let loaded = plan.load_with(&mut Pool::new(threads), Options::default()).unwrap();
+            peak = peak.max(loaded.report().scratch_peak);
+            assert!(peak <= foreseen.scratch, "{peak} of {foreseen:?}");
+            if foreseen.scratch <= peak + peak / 3 {
+                break;
+            }
+        }
+        assert!(foreseen.scratch <= peak + peak / 3, "{peak} of {foreseen:?}");
     }
 }
 

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use super::{Architecture, MatrixNames};
 use crate::computes::{
-    Attention, Computes, Decoder, Encoder, FeedForward, Groups, LatentAttention, Mixture, NotRun,
+    Attention, AudioEncoder, Computes, CrossAttention, Decoder, Encoder, FeedForward, Groups,
+    LatentAttention, Mixture, NotRun, Relative,
 };
 use crate::module::Tree;
 
@@ -43,6 +44,8 @@ impl Shapes<'_> {
             }
             Computes::Embedding { .. } => self.shape(&format!("{path}.weight"), &[None, Some(self.hidden())]),
             Computes::Attention(attention) => self.attention(path, attention),
+            Computes::AudioEncoder(encoder) => self.audio_encoder(path, *encoder),
+            Computes::CrossAttention(attention) => self.cross_attention(path, *attention),
             Computes::LatentAttention(attention) => self.latent_attention(path, attention),
             Computes::FeedForward(ffn) => self.feed_forward(path, *ffn),
             Computes::Mixture(mixture) => self.mixture(path, mixture),
@@ -59,7 +62,15 @@ impl Shapes<'_> {
             }
             Computes::Decoder(_) => self.shape("output_norm.weight", &[Some(self.hidden())]),
             Computes::Encoder(encoder) => self.encoder(encoder),
-            Computes::Norm(_) => Ok(()),
+            Computes::Score(score) => {
+                self.matrix(&format!("{path}.dense"), &[self.hidden()], self.hidden())?;
+                self.matrix(&format!("{path}.output"), &[score.labels], self.hidden())?;
+                match self.architecture.get(&format!("{path}.norm")) {
+                    Some(_) => self.shape(&format!("{path}.norm.weight"), &[Some(self.hidden())]),
+                    None => Ok(()),
+                }
+            }
+            Computes::Norm(_) | Computes::Convolution => Ok(()),
         }
     }
 
@@ -68,12 +79,44 @@ impl Shapes<'_> {
             self.shape("embedding_norm.weight", &[Some(self.hidden())])?;
         }
         let positions = "position_embedding.weight";
+        let before = encoder.padding.map_or(0, |padding| padding.saturating_add(1));
+        let wanted = encoder.context.saturating_add(before);
         match self.extents.get(positions).and_then(|extents| extents.first()) {
-            Some(rows) if *rows < encoder.context => {
-                Err(NotRun::new(format!("`{positions}` has {rows} rows for {} tokens", encoder.context)))
+            Some(rows) if *rows < wanted => {
+                Err(NotRun::new(format!("`{positions}` has {rows} rows, wanted {wanted}")))
             }
             _ => Ok(()),
         }
+    }
+
+    fn audio_encoder(&self, path: &str, encoder: AudioEncoder) -> Result<(), NotRun> {
+        if path != Architecture::AUDIO_ENCODER {
+            return Err(NotRun::new(format!(
+                "`{path}` encodes sound, and is not `{}`",
+                Architecture::AUDIO_ENCODER
+            )));
+        }
+        let hidden = Some(self.hidden());
+        for (conv, input) in [("conv1", encoder.mels), ("conv2", self.hidden())] {
+            self.shape(&format!("{path}.{conv}.weight"), &[hidden, Some(input), Some(3)])?;
+            self.shape(&format!("{path}.{conv}.bias"), &[hidden])?;
+        }
+        self.shape(&format!("{path}.position_embedding.weight"), &[Some(encoder.context), hidden])?;
+        self.shape(&format!("{path}.output_norm.weight"), &[hidden])
+    }
+
+    fn cross_attention(&self, path: &str, attention: CrossAttention) -> Result<(), NotRun> {
+        let CrossAttention { heads, head_dim, .. } = attention;
+        if heads == 0 || head_dim == 0 || !head_dim.is_multiple_of(2) {
+            return Err(NotRun::new(format!("`{path}` has {heads} heads of {head_dim} elements")));
+        }
+        if self.architecture.audio_encoder().is_none() {
+            return Err(NotRun::new(format!("`{path}` looks at an encoder that is not there")));
+        }
+        let inner = heads.saturating_mul(head_dim);
+        self.matrix(&format!("{path}.q"), &[inner], self.hidden())?;
+        self.matrix(&format!("{path}.kv"), &[inner, inner], self.hidden())?;
+        self.matrix(&format!("{path}.output"), &[self.hidden()], inner)
     }
 
     fn attention(&self, path: &str, attention: &Attention) -> Result<(), NotRun> {
@@ -91,6 +134,14 @@ impl Shapes<'_> {
         let kv = kv_heads.saturating_mul(head_dim);
         self.matrix(&format!("{path}.qkv"), &[q, kv, kv], self.hidden())?;
         self.matrix(&format!("{path}.output"), &[self.hidden()], q)?;
+        if let Some(relative) = attention.relative {
+            let rows = self.extents.get(Relative::TABLE).and_then(|extents| extents.first()).copied();
+            let wanted = rows.unwrap_or(0).max(relative.buckets);
+            self.shape(Relative::TABLE, &[Some(wanted), Some(heads)])?;
+            if relative.buckets < 4 || relative.farthest <= relative.buckets / 4 {
+                return Err(NotRun::new(format!("`{path}` has addends for no distances")));
+            }
+        }
         let sinks = format!("{path}.sinks.weight");
         if self.extents.contains_key(&*sinks) {
             self.shape(&sinks, &[Some(heads)])?;

@@ -292,6 +292,22 @@ pub fn late_windows(d: &mut Description, c: &Config) {
     }
 }
 
+/// The class of a model that may score texts, and the names of its scores: `BertModel`, or `BertForSequenceClassification`.
+pub fn classifier(d: &mut Description, c: &Config, class: &str, model_type: &str) {
+    if *c.labels == 0 {
+        return d.named(&format!("{class}Model"), model_type);
+    }
+    d.named(&format!("{class}ForSequenceClassification"), model_type);
+    for label in 0..*c.labels {
+        d.text(&format!("id2label.{label}"), &format!("LABEL_{label}"));
+    }
+}
+
+/// Adds the stretch of rotary frequencies: `rope_scaling`.
+pub fn rope_scaling(d: &mut Description, c: &Config) {
+    rope::to_hf(d, &c.rope_scaling);
+}
+
 /// Adds the list of layers with a window: `layer_types`.
 pub fn layer_types(d: &mut Description, c: &Config) {
     d.put("layer_types", windows::types(c));

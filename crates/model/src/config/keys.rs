@@ -9,6 +9,9 @@ use super::{Config, ConfigProblem, Field, Keys, Origin, Reader, rope};
 use crate::activation::Activation;
 use crate::{DialectName, Fact, Verdict};
 
+/// The end of the names of classes that score texts.
+const CLASSIFIER: &str = "ForSequenceClassification";
+
 /// The origin of a default that transformers has for config.json.
 pub const OF_TRANSFORMERS: &str = "of transformers";
 
@@ -22,7 +25,9 @@ const HEADS: Keys = keys("heads", &["attention.head_count"], &["num_attention_he
 const KV_HEADS: Keys = keys("kv_heads", &["attention.head_count_kv"], &["num_key_value_heads"]);
 const HEAD_DIM: Keys = keys("head_dim", &["attention.key_length"], &["head_dim"]);
 const FFN: Keys = keys("ffn", &["feed_forward_length"], &["intermediate_size"]);
-const VOCAB: Keys = keys("vocab", &["vocab_size"], &["vocab_size"]);
+const VOCAB: Keys = keys("vocab", &["vocab_size"], &["vocab_size"])
+    .in_ctranslate2(&["decoder/embeddings/weight[0]"])
+    .in_openai(&["n_vocab"]);
 /// Positions that a model was trained for.
 pub(super) const CONTEXT: Keys = keys("context", &["context_length"], &["max_position_embeddings"]);
 const NORM_EPS: Keys = keys("norm_eps", &["attention.layer_norm_rms_epsilon"], &["rms_norm_eps"]);
@@ -113,7 +118,7 @@ impl DecoderKeys {
 }
 
 fn common(r: &mut Reader, common: &DecoderKeys) -> Config {
-    let hf = r.dialect() == DialectName::Hf;
+    let hf = r.dialect() != DialectName::Gguf;
     if common.causal {
         r.only_flag(CAUSAL, true);
     }
@@ -184,6 +189,8 @@ fn common(r: &mut Reader, common: &DecoderKeys) -> Config {
         tied: Field::default(None, "an absent output matrix is the token embedding"),
         next_layers: Field::default(0, "none"),
         token_types: Field::default(0, "none"),
+        padding: Field::default(None, "every token takes a position"),
+        labels: labels(r),
         moe: None,
         latent: None,
         encoder: None,
@@ -192,8 +199,33 @@ fn common(r: &mut Reader, common: &DecoderKeys) -> Config {
     }
 }
 
+/// The scores of a class for them. `id2label` has a name for each, and two are the default.
+fn labels(r: &mut Reader) -> Field<u64> {
+    const LABELS: Keys = keys("labels", &[], &["num_labels"]);
+    const NAMES: &str = "id2label.";
+    if r.dialect() == DialectName::Gguf || !r.architecture().ends_with(CLASSIFIER) {
+        return Field::default(0, "none");
+    }
+    let names: Vec<String> =
+        r.facts.pairs().into_iter().map(|(key, _)| key).filter(|key| key.starts_with(NAMES)).collect();
+    for name in &names {
+        r.note(name, Verdict::Used);
+    }
+    let named = names.len() as u64;
+    match r.count(LABELS, 1) {
+        Some(said) if named > 0 && *said != named => {
+            let wanted = format!("{named}, as many as `id2label` has");
+            r.does_not_follow("num_labels", &Fact::Count(*said), &wanted);
+            said
+        }
+        Some(said) => said,
+        None if named > 0 => Field { value: named, origin: Origin::Key("id2label".to_owned()) },
+        None => Field::default(2, OF_TRANSFORMERS),
+    }
+}
+
 fn head_dim(r: &mut Reader, common: &DecoderKeys, hidden: &Field<u64>, heads: &Field<u64>) -> Field<u64> {
-    let hf = r.dialect() == DialectName::Hf;
+    let hf = r.dialect() != DialectName::Gguf;
     if let Some(said) = r.count(common.head_dim, 1) {
         return said;
     }
@@ -235,15 +267,15 @@ pub(crate) fn attention_scale(r: &mut Reader) -> Option<Field<f64>> {
     let found = r.number(ATTENTION_SCALE)?;
     Some(match r.dialect() {
         DialectName::Gguf => found,
-        DialectName::Hf => Field { value: found.value.powf(-0.5), origin: found.origin },
+        _ => Field { value: found.value.powf(-0.5), origin: found.origin },
     })
 }
 
 impl Reader<'_> {
-    /// Whether the output matrix is the token embedding ([`Config::tied`]). GGUF says so by leaving it out; config.json by
-    /// `tie_word_embeddings`, whose default is the family's.
+    /// Whether the output matrix is the token embedding ([`Config::tied`]). config.json says so by `tie_word_embeddings`, whose
+    /// default is the family's; other files by leaving it out.
     pub fn tied(&mut self, default: bool) -> Field<Option<bool>> {
-        if self.dialect() == DialectName::Gguf {
+        if self.dialect() != DialectName::Hf {
             return Field::default(None, "an absent output matrix is the token embedding");
         }
         let tied = self.flag(TIED);

@@ -125,6 +125,11 @@ pub struct Config {
     pub next_layers: Field<u64>,
     /// Kinds of tokens that have an embedding of their own (BERT); 0: none.
     pub token_types: Field<u64>,
+    /// The token that takes no position: learned positions of other tokens count from the number after its own (RoBERTa).
+    /// `None`: every token takes one, from 0 on.
+    pub padding: Field<Option<u64>>,
+    /// Scores that a text is given, by a head of a class `…ForSequenceClassification`; 0: none.
+    pub labels: Field<u64>,
     /// The mixture of experts that feed-forward networks are.
     pub moe: Option<Moe>,
     /// The low-rank projections of attention (DeepSeek's MLA).
@@ -200,6 +205,12 @@ impl Config {
         if *self.token_types > 0 {
             fields.push(f("token_types", self.token_types.to_string(), &self.token_types.origin));
         }
+        if *self.labels > 0 {
+            fields.push(f("labels", self.labels.to_string(), &self.labels.origin));
+        }
+        if let Some(padding) = *self.padding {
+            fields.push(f("padding", padding.to_string(), &self.padding.origin));
+        }
         fields.extend(self.moe.iter().flat_map(Moe::fields));
         fields.extend(self.latent.iter().flat_map(Latent::fields));
         fields.extend(self.encoder.iter().flat_map(Encoder::fields));
@@ -228,6 +239,10 @@ pub struct Keys {
     pub gguf: &'static [&'static str],
     /// config.json keys; dots descend into objects.
     pub hf: &'static [&'static str],
+    /// Attributes and extents of CTranslate2's variables.
+    pub ctranslate2: &'static [&'static str],
+    /// Keys of OpenAI's `dims`.
+    pub openai: &'static [&'static str],
 }
 
 impl Keys {
@@ -237,7 +252,20 @@ impl Keys {
         gguf: &'static [&'static str],
         hf: &'static [&'static str],
     ) -> Keys {
-        Keys { field, gguf, hf }
+        Keys { field, gguf, hf, ctranslate2: &[], openai: &[] }
+    }
+
+    /// The same with keys in CTranslate2: names of attributes; `X[1]`, the second extent of the variable `X`; and `X_*`,
+    /// the number of layers that are called `X_0`, `X_1` and so on.
+    #[must_use]
+    pub const fn in_ctranslate2(self, keys: &'static [&'static str]) -> Keys {
+        Keys { ctranslate2: keys, ..self }
+    }
+
+    /// The same with keys in OpenAI's `dims`.
+    #[must_use]
+    pub const fn in_openai(self, keys: &'static [&'static str]) -> Keys {
+        Keys { openai: keys, ..self }
     }
 }
 
@@ -326,6 +354,8 @@ impl<'a> Reader<'a> {
                 if both { [bare(keys.hf), own].concat() } else { own }
             }
             DialectName::Hf => bare(keys.hf),
+            DialectName::Ctranslate2 => bare(keys.ctranslate2),
+            DialectName::Openai => bare(keys.openai),
         }
     }
 

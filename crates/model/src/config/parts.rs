@@ -296,11 +296,11 @@ impl Latent {
         let kv_rank = r.required_count(KV_RANK);
         let rope = r.required_count(ROTATED);
         let nope = match r.dialect() {
-            DialectName::Hf => r.required_count(NOPE),
             DialectName::Gguf => {
                 let key = r.required_count(KEY);
                 Field { value: key.saturating_sub(*rope).max(1), origin: key.origin }
             }
+            _ => r.required_count(NOPE),
         };
         let value = r.required_count(VALUE);
         for (field, what) in [(&nope, "head_nope"), (&rope, "head_rope"), (&value, "head_value")] {
@@ -314,9 +314,9 @@ impl Latent {
             }
         }
         let norm_eps = match r.dialect() {
-            DialectName::Hf => Field::default(NORM_EPS, "as the reference has it"),
             // llama.cpp has one for all norms.
             DialectName::Gguf => norm_eps.clone(),
+            _ => Field::default(NORM_EPS, "as the reference has it"),
         };
         Latent { q_rank, kv_rank, nope, rope, value, norm_eps }
     }
@@ -349,12 +349,22 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    pub(crate) fn read(r: &mut Reader) -> Encoder {
-        const LAYERS: Keys = Keys::new("encoder_layers", &[], &["encoder_layers"]);
-        const HEADS: Keys = Keys::new("encoder_heads", &[], &["encoder_attention_heads"]);
-        const FFN: Keys = Keys::new("encoder_ffn", &[], &["encoder_ffn_dim"]);
-        const CONTEXT: Keys = Keys::new("encoder_context", &[], &["max_source_positions"]);
-        const MELS: Keys = Keys::new("encoder_mels", &[], &["num_mel_bins"]);
+    /// Reads it; `hidden` are the elements of the residual stream.
+    pub(crate) fn read(r: &mut Reader, hidden: u64) -> Encoder {
+        const LAYERS: Keys = Keys::new("encoder_layers", &[], &["encoder_layers"])
+            .in_ctranslate2(&["encoder/layer_*"])
+            .in_openai(&["n_audio_layer"]);
+        const HEADS: Keys = Keys::new("encoder_heads", &[], &["encoder_attention_heads"])
+            .in_ctranslate2(&["encoder/num_heads"])
+            .in_openai(&["n_audio_head"]);
+        const FFN: Keys = Keys::new("encoder_ffn", &[], &["encoder_ffn_dim"])
+            .in_ctranslate2(&["encoder/layer_0/ffn/linear_0/weight[0]"]);
+        const CONTEXT: Keys = Keys::new("encoder_context", &[], &["max_source_positions"])
+            .in_ctranslate2(&["encoder/position_encodings/encodings[0]"])
+            .in_openai(&["n_audio_ctx"]);
+        const MELS: Keys = Keys::new("encoder_mels", &[], &["num_mel_bins"])
+            .in_ctranslate2(&["encoder/conv1/weight[1]"])
+            .in_openai(&["n_mels"]);
         let layers = r.required_count(LAYERS);
         if *layers > 4096 {
             let (key, found) = ("encoder_layers".to_owned(), layers.to_string());
@@ -363,7 +373,11 @@ impl Encoder {
         Encoder {
             layers,
             heads: r.required_count(HEADS),
-            ffn: r.required_count(FFN),
+            ffn: if r.dialect() == DialectName::Openai {
+                Field::default(4 * hidden, "4 × hidden")
+            } else {
+                r.required_count(FFN)
+            },
             context: r.required_count(CONTEXT),
             mels: r.required_count(MELS),
         }

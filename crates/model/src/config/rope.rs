@@ -34,11 +34,18 @@ const BETAS: (f64, f64) = (32.0, 1.0);
 
 /// How a family's config.json says its rotary embedding.
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "ways in which families differ, one of another")]
 pub struct Rotary {
     /// The base where no key gives it.
     pub theta: f64,
+    /// The key beside the object for the base.
+    pub theta_beside: Keys,
     /// Layers with a window have an embedding of their own (Gemma 3), with this base where no key gives it.
     pub local_theta: Option<f64>,
+    /// The key beside the object for that base.
+    pub local_theta_beside: Keys,
+    /// `rope_scaling` is for layers with a window, too (ModernBERT).
+    pub scaling_everywhere: bool,
     /// `original_max_position_embeddings` is outside the object and wins over the object's; this is its default (Phi
     /// 3).
     pub original: Option<u64>,
@@ -56,7 +63,10 @@ impl Rotary {
     /// As most families have it.
     pub const PLAIN: Rotary = Rotary {
         theta: 10_000.0,
+        theta_beside: THETA,
         local_theta: None,
+        local_theta_beside: LOCAL_THETA,
+        scaling_everywhere: false,
         original: None,
         only_long: false,
         partial: false,
@@ -78,7 +88,7 @@ pub(super) struct Embedding {
 pub(super) fn read(r: &mut Reader, rotary: &Rotary, head_dim: u64) -> Embedding {
     match r.dialect() {
         DialectName::Gguf => of_gguf(r, rotary, head_dim),
-        DialectName::Hf => of_hf(r, rotary, head_dim),
+        _ => of_hf(r, rotary, head_dim),
     }
 }
 
@@ -119,7 +129,7 @@ fn of_hf(r: &mut Reader, rotary: &Rotary, head_dim: u64) -> Embedding {
         }
         let of = [if old { scaling } else { parameters }];
         let mut object = Object { r, paths: &of, plain: false };
-        let theta = object.beside("rope_theta", THETA, rotary.theta);
+        let theta = object.beside("rope_theta", rotary.theta_beside, rotary.theta);
         let dims = object.dims(rotary, head_dim);
         let scaling = object.scaling(rotary, *dims);
         return shared(theta, scaling, dims);
@@ -131,13 +141,14 @@ fn of_hf(r: &mut Reader, rotary: &Rotary, head_dim: u64) -> Embedding {
     }
     // Without `rope_parameters` there is a type already, which `type` does not change.
     let plain = !is_object(r, &parameters);
-    let (of_full, of_sliding) = ([scaling, full], [sliding]);
+    let of_sliding = if rotary.scaling_everywhere { vec![scaling.clone(), sliding] } else { vec![sliding] };
+    let of_full = [scaling, full];
     let mut object = Object { r, paths: &of_full, plain };
-    let theta = object.beside("rope_theta", THETA, rotary.theta);
+    let theta = object.beside("rope_theta", rotary.theta_beside, rotary.theta);
     let dims = object.dims(rotary, head_dim);
     let scaling = object.scaling(rotary, *dims);
-    let mut object = Object { r, paths: &of_sliding, plain: false };
-    let local_theta = object.beside("rope_theta", LOCAL_THETA, local_theta);
+    let mut object = Object { r, paths: &of_sliding, plain: plain && rotary.scaling_everywhere };
+    let local_theta = object.beside("rope_theta", rotary.local_theta_beside, local_theta);
     let local_dims = object.dims(rotary, head_dim);
     let local_scaling = object.scaling(rotary, *local_dims);
     if *local_dims != *dims {

@@ -107,7 +107,9 @@ static HF: &WithoutEffect = &[
     ("id2label*", OTHER_HEAD),
     ("label2id*", OTHER_HEAD),
     ("num_labels", OTHER_HEAD),
-    ("problem_type", OTHER_HEAD),
+    ("problem_type", "for training"),
+    ("sentence_transformers*", RUNNING),
+    ("sbert_ce_default_activation_function", RUNNING),
     ("classifier_dropout", TRAINING),
     ("finetuning_task", TRAINING),
     ("task_specific_params*", RUNNING),
@@ -213,6 +215,12 @@ static GGUF: &WithoutEffect = &[
     ("general.sampling.*", "read with the sampler"),
 ];
 
+/// Keys of every model of CTranslate2.
+static CTRANSLATE2: &WithoutEffect = &[("spec", "it names the family")];
+
+/// Keys of every model of OpenAI.
+static OPENAI: &WithoutEffect = &[("architecture", "it names the family"), ("ftype", STORED)];
+
 /// Keys of GGUF that every decoder's file may have and do not change what it computes.
 pub static GGUF_DECODER_WITHOUT_EFFECT: &WithoutEffect = &[
     ("*.attention.value_length", "as long as a key, which is checked by shapes"),
@@ -241,6 +249,8 @@ pub(crate) fn verdicts(
     let common = match facts.dialect() {
         DialectName::Gguf => GGUF,
         DialectName::Hf => HF,
+        DialectName::Ctranslate2 => CTRANSLATE2,
+        DialectName::Openai => OPENAI,
     };
     let without_effect = |key: &str| {
         let inner = key.strip_prefix("text_config.").unwrap_or(key);

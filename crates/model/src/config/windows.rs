@@ -120,6 +120,41 @@ pub fn alternating_by_types(r: &mut Reader, base: Config, absent: u64, period: u
     alternate(r, base, absent, period, Keys { hf: &[], ..PATTERN })
 }
 
+/// Windows of attention in both directions, in all layers but the first of every `period`, or as a list says. Both directions
+/// together are `absent` wide where config.json does not say it; where GGUF does not, there are no windows.
+pub(crate) fn both_ways(r: &mut Reader, base: Config, absent: u64, period: u64) -> Config {
+    const HALF: Keys = Keys::new("window", &[], &["sliding_window"]);
+    const BOTH: Keys = Keys::new("window", &["attention.sliding_window"], &["local_attention"]);
+    const EVERY: Keys =
+        Keys::new("windowed", &["attention.sliding_window_pattern"], &["global_attn_every_n_layers"]);
+    if r.is_null(HALF) {
+        r.does_not_follow("sliding_window", &Fact::Null, "a number");
+    }
+    let window = match (r.count(HALF, 0), r.dialect()) {
+        // Another name for half of it.
+        (Some(half), _) => {
+            r.overridden(BOTH, "`sliding_window` says it, and wins");
+            Field { value: *half + 1, origin: half.origin }
+        }
+        (None, DialectName::Gguf) => match r.count(BOTH, 0) {
+            Some(both) if *both > 0 => Field { value: *both / 2 + 1, origin: both.origin },
+            _ => Field::default(0, "none"),
+        },
+        (None, _) => {
+            let both = r.count(BOTH, 0).unwrap_or(Field::default(absent, OF_TRANSFORMERS));
+            Field { value: *both / 2 + 1, origin: both.origin }
+        }
+    };
+    let windowed = match of_types(r, &base) {
+        Some(types) => {
+            r.overridden(EVERY, "`layer_types` says it");
+            types
+        }
+        None => of_pattern(r, &base, period, EVERY, but_first),
+    };
+    Config { window, windowed, ..base }
+}
+
 /// Reports a window of 0 in GGUF, in families whose layers with a window see nothing in llama.cpp then.
 pub(crate) fn not_empty(r: &mut Reader, base: &Config) {
     let is_empty = r.dialect() == DialectName::Gguf && *base.window == 0 && base.windowed.contains(&true);
@@ -136,7 +171,7 @@ fn alternate(r: &mut Reader, base: Config, absent: u64, period: u64, pattern: Ke
             r.overridden(pattern, "`layer_types` says it");
             types
         }
-        None => of_pattern(r, &base, period, pattern),
+        None => of_pattern(r, &base, period, pattern, but_last),
     };
     if r.dialect() == DialectName::Hf
         && let Some((key, Fact::Null)) = r.said(WINDOW)
@@ -172,12 +207,25 @@ fn of_types(r: &mut Reader, c: &Config) -> Option<Field<Vec<bool>>> {
     Some(Field { value: types.unwrap_or_else(|| vec![false; layers(c)]), origin: Origin::Key(key) })
 }
 
+/// Whether layer `n` has a window where the last of every `period` has none.
+fn but_last(n: u64, period: u64) -> bool {
+    period == 0 || n % period < period - 1
+}
+
+/// The same where the first has none.
+pub(crate) fn but_first(n: u64, period: u64) -> bool {
+    period == 0 || !n.is_multiple_of(period)
+}
+
 /// Every how many layers one has no window: a number, or in GGUF a flag for each layer.
-fn of_pattern(r: &mut Reader, c: &Config, period: u64, pattern: Keys) -> Field<Vec<bool>> {
-    let all = |period: u64| {
-        let windowed = |n: usize| period == 0 || n as u64 % period < period - 1;
-        (0..layers(c)).map(windowed).collect()
-    };
+fn of_pattern(
+    r: &mut Reader,
+    c: &Config,
+    period: u64,
+    pattern: Keys,
+    is_windowed: fn(u64, u64) -> bool,
+) -> Field<Vec<bool>> {
+    let all = |period: u64| (0..layers(c)).map(|n| is_windowed(n as u64, period)).collect();
     if let Some((key, Fact::List(list))) = r.fact(pattern)
         && r.dialect() == DialectName::Gguf
     {

@@ -30,6 +30,8 @@ impl std::fmt::Display for Fit {
         let (dialect, key) = match self.dialect {
             DialectName::Gguf => ("GGUF", ""),
             DialectName::Hf => ("Hugging Face", "; set the right `model_type` in config.json"),
+            DialectName::Ctranslate2 => ("CTranslate2", ""),
+            DialectName::Openai => ("OpenAI", ""),
         };
         let families = match &self.families[..] {
             [] => "none".to_owned(),
@@ -60,7 +62,7 @@ pub fn better_fit<'a>(
     }
     let mut scores = vec![];
     for family in families() {
-        for dialect in [DialectName::Gguf, DialectName::Hf] {
+        for dialect in [DialectName::Gguf, DialectName::Hf, DialectName::Ctranslate2, DialectName::Openai] {
             let (known, share) = score(family, dialect, &patterns);
             scores.push((known, share, dialect, family.name()));
         }
@@ -78,7 +80,7 @@ pub fn better_fit<'a>(
 /// How many of the names a family's tables know, and how much of its own names is there, in thousandths or so.
 fn score(family: &dyn Family, dialect: DialectName, patterns: &HashMap<String, usize>) -> (usize, u64) {
     // Not every family is in every ecosystem.
-    let Some(dialect) = family.dialect(dialect) else { return (0, 0) };
+    let Some(dialect) = crate::family::dialect(family, dialect) else { return (0, 0) };
     let kinds: Vec<&str> = patterns.keys().map(String::as_str).collect();
     let Ok(wrapped) = dialect.wrapped(&kinds) else { return (0, 0) };
     let entries: HashSet<String> =

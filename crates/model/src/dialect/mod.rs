@@ -102,6 +102,18 @@ impl Rule {
     }
 }
 
+/// Elements of an entry that no parameter has, and that must be zero: part `part`, counted from 0, of `of` equal parts of
+/// the first axis.
+#[derive(Debug)]
+pub struct Zeros {
+    /// The pattern of the entry.
+    pub entry: &'static str,
+    /// The part.
+    pub part: u64,
+    /// The number of parts.
+    pub of: u64,
+}
+
 /// A family in one ecosystem.
 #[derive(Debug)]
 pub struct Dialect {
@@ -117,12 +129,16 @@ pub struct Dialect {
     pub drops: &'static [(&'static str, &'static str)],
     /// Canonical parameters that its files leave out, with the reason.
     pub without: &'static [(&'static str, &'static str)],
+    /// Canonical parameters of which its files leave out the parts that a rule has as zeros, with the reason.
+    pub cut: &'static [(&'static str, &'static str)],
+    /// Parts of entries that must be zero: the model has no parameter for them.
+    pub zeros: &'static [Zeros],
 }
 
 impl Dialect {
     /// Rules without a prefix; no entry is dropped, no parameter left out.
     pub fn new(name: DialectName, rules: Vec<&'static [Rule]>) -> Dialect {
-        Dialect { name, rules, prefix: "", drops: &[], without: &[] }
+        Dialect { name, rules, prefix: "", drops: &[], without: &[], cut: &[], zeros: &[] }
     }
 
     /// Whether mlx-lm has other names for some parameter.
@@ -161,7 +177,23 @@ impl Dialect {
     ) -> Result<Bindings, Ambiguous> {
         let names: Vec<&str> = entries.collect();
         let wrapped = self.wrapped(&names)?;
-        Ok(self.bound(params, config, &wrapped, &|rule| wrapped.has(&rule.pattern(self.prefix))))
+        let params: Vec<&ParamSpec> = params.collect();
+        let has = |rule: &Rule| wrapped.has(&rule.pattern(self.prefix));
+        let mut bound = self.bound(params.iter().copied(), config, &wrapped, &has);
+        // One that no file of the ecosystem has is tied all the same.
+        let ruled: HashSet<&str> = self.rules().map(Rule::param).collect();
+        let tied = |spec: &&&ParamSpec| matches!(spec.presence, Presence::TiedTo(_));
+        for spec in
+            params.iter().filter(tied).filter(|spec| !ruled.contains(Pattern::of(&spec.name).as_str()))
+        {
+            bound.bindings.push(Binding {
+                name: spec.name.clone(),
+                shape: spec.shape(),
+                expr: Expr::source(spec.name.clone()),
+                presence: spec.presence.clone(),
+            });
+        }
+        Ok(bound)
     }
 
     /// `params` by the first rules of theirs that are `meant`, or the first of all.
@@ -213,6 +245,11 @@ impl Dialect {
                 DropRule { pattern: Pattern::new(format!("{prefix}{pattern}")), why: (*why).to_owned() }
             }));
         }
+        if self.name == DialectName::Openai {
+            for drop in &mut drops {
+                drop.pattern = Pattern::new(wrapped.entry(drop.pattern.as_str()));
+            }
+        }
         if self.name == DialectName::Hf {
             let shared = HF_ACTIVATIONS.iter();
             drops.extend(
@@ -228,8 +265,10 @@ impl Dialect {
 
     fn wrapped<'a>(&self, names: &[&'a str]) -> Result<Wrapped<'a>, Ambiguous> {
         match self.name {
-            // llama.cpp's names have nothing around them.
-            DialectName::Gguf => Ok(Wrapped::plain(names)),
+            // Their names have nothing around them.
+            DialectName::Gguf | DialectName::Ctranslate2 => Ok(Wrapped::plain(names)),
+            // PyTorch's files have the weights beside the sizes.
+            DialectName::Openai => Ok(Wrapped::below("model_state_dict.", names)),
             DialectName::Hf => {
                 let kinds = self.rules().map(|rule| rule.pattern(self.prefix)).collect();
                 Wrapped::find(names, self.base(), &kinds)

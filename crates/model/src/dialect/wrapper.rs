@@ -139,6 +139,17 @@ impl<'a> Wrapped<'a> {
         Wrapped { base: "", form: &FORMS[0], outer: "", there, entries: None }
     }
 
+    /// Names as the tables have them, below `outer` if one is.
+    pub(super) fn below(outer: &'static str, names: &[&'a str]) -> Wrapped<'a> {
+        if !names.iter().any(|name| name.starts_with(outer)) {
+            return Wrapped::plain(names);
+        }
+        let bare = |name: &&'a str| name.strip_prefix(outer).unwrap_or(name);
+        let there = super::patterns(names.iter().map(bare));
+        let entries = names.iter().map(|name| (Cow::Borrowed(bare(name)), *name)).collect();
+        Wrapped { base: "", form: &FORMS[0], outer, there, entries: Some(entries) }
+    }
+
     /// Whether an entry is of the kind that the tables call `kind`.
     pub(super) fn has(&self, kind: &str) -> bool {
         if self.is_own_form() { self.there.contains(kind) } else { self.there.contains(&self.formed(kind)) }

@@ -1,5 +1,7 @@
-//! The modules that families are built from: a decoder, its blocks and their parts, by canonical names. A program's own
+//! The modules that families are built from: a decoder or an encoder, its blocks and their parts, by canonical names. A program's own
 //! family uses them as those of this crate do.
+
+mod encoder;
 
 use std::fmt;
 
@@ -7,11 +9,13 @@ use derive::Module;
 
 use crate::module::{
     self, Branch, Computes, Embedding, FeedForward, FusedMoe, FusedPart, LayerNorm, Layers, Linear,
-    MergedColumnParallelLinear, Mixture, Module, NotRun, ParallelLmHead, QkvParallelLinear, RmsNorm,
-    RowParallelLinear, Table, Tree, VocabParallelEmbedding,
+    MergedColumnParallelLinear, Mixture, Module, NotRun, ParallelLmHead, QkvParallelLinear, Relative,
+    RmsNorm, RowParallelLinear, Table, Tree, VocabParallelEmbedding,
 };
 use crate::param::{Along, Axis};
 use crate::{Activation, Config, Moe};
+
+pub use encoder::{Encoder, EncoderBlock, ScoreHead};
 
 /// A decoder: tokens to logits.
 #[derive(Debug, Module)]
@@ -137,6 +141,22 @@ impl Block {
             ffn_post_norm: Some(norm(c)),
             ..self
         }
+    }
+
+    /// The same without a norm before attention.
+    #[must_use]
+    pub fn without_attention_norm(self) -> Block {
+        let computes = match self.computes {
+            Computes::Residual(branches) => {
+                let first = |branch: Branch| match branch.layer {
+                    "attention" => Branch { norm: None, ..branch },
+                    _ => branch,
+                };
+                Computes::Residual(branches.into_iter().map(first).collect())
+            }
+            other => other,
+        };
+        Block { computes, attention_norm: None, ..self }
     }
 
     /// The same with norms after both, and none before them.
@@ -299,16 +319,26 @@ impl Attention {
         Attention { computes: Ok(Computes::Attention(attention)), ..self }
     }
 
-    /// The same where each position sees all of its sequence.
+    /// The same where each position sees its sequence in both directions, in a window as far in each.
     #[must_use]
     pub fn bidirectional(self) -> Attention {
         let both_ways = |computes| match computes {
-            Computes::Attention(a) => {
-                Computes::Attention(module::Attention { bidirectional: true, window: None, ..a })
-            }
+            Computes::Attention(a) => Computes::Attention(module::Attention { bidirectional: true, ..a }),
             other => other,
         };
         Attention { computes: self.computes.map(both_ways), ..self }
+    }
+
+    /// The same with addends of scores by distance.
+    #[must_use]
+    pub fn with_relative_bias(self, relative: Relative) -> Attention {
+        let biased = |computes| match computes {
+            Computes::Attention(a) => {
+                Computes::Attention(module::Attention { relative: Some(relative), ..a })
+            }
+            other => other,
+        };
+        Attention { computes: self.computes.map(biased), ..self }
     }
 
     /// The same with norms of each head's query and key.

@@ -53,6 +53,8 @@ pub(crate) fn find(facts: &dyn Facts) -> Result<(&'static dyn Family, String), E
     let (classes, types): (&str, &str) = match dialect {
         DialectName::Gguf => ("general.architecture", ""),
         DialectName::Hf => ("architectures", "model_type"),
+        DialectName::Ctranslate2 => ("spec", ""),
+        DialectName::Openai => ("architecture", ""),
     };
     let mut names = words(facts, classes);
     // A class that no family claims may compute something other than its type says.
@@ -140,6 +142,7 @@ pub(super) fn claims(family: &dyn Family, dialect: DialectName) -> &'static [&'s
     match dialect {
         DialectName::Gguf => family.gguf(),
         DialectName::Hf => family.hf(),
+        other => family.elsewhere(other),
     }
 }
 
@@ -158,7 +161,10 @@ fn words(facts: &dyn Facts, key: &str) -> Vec<String> {
 /// The names that families claim: types for transformers, since classes are many.
 fn known(dialect: DialectName) -> String {
     let all = families().into_iter().flat_map(|family| claims(family, dialect).iter().copied());
-    let mut known: Vec<&str> = all.filter(|name| !name.contains(|c: char| c.is_ascii_uppercase())).collect();
+    let mut known: Vec<&str> = all.collect();
+    if dialect == DialectName::Hf {
+        known.retain(|name| !name.contains(|c: char| c.is_ascii_uppercase()));
+    }
     known.sort_unstable();
     known.dedup();
     known.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")

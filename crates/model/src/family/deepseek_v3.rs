@@ -143,16 +143,14 @@ impl Family for DeepseekV3 {
     fn without_effect(&self, dialect: DialectName) -> &'static WithoutEffect {
         match dialect {
             DialectName::Gguf => GGUF_WITHOUT_EFFECT,
-            DialectName::Hf => WITHOUT_EFFECT,
+            _ => WITHOUT_EFFECT,
         }
     }
 
     fn dialect(&self, name: DialectName) -> Option<Dialect> {
         Some(match name {
             DialectName::Gguf => Dialect::new(name, vec![GGUF, GGUF_DECODER, GGUF_MOE]),
-            DialectName::Hf => {
-                Dialect { drops: DROPS, ..Dialect::new(name, vec![HF, HF_DECODER, HF_LLAMA, HF_MOE]) }
-            }
+            _ => Dialect { drops: DROPS, ..Dialect::new(name, vec![HF, HF_DECODER, HF_LLAMA, HF_MOE]) },
         })
     }
 }

@@ -62,7 +62,7 @@ impl Family for Falcon {
     fn without_effect(&self, dialect: DialectName) -> &'static WithoutEffect {
         match dialect {
             DialectName::Gguf => GGUF_WITHOUT_EFFECT,
-            DialectName::Hf => WITHOUT_EFFECT,
+            _ => WITHOUT_EFFECT,
         }
     }
 
@@ -108,12 +108,10 @@ impl Family for Falcon {
     fn dialect(&self, name: DialectName) -> Option<Dialect> {
         Some(match name {
             DialectName::Gguf => Dialect::new(name, vec![GGUF_DECODER, GGUF]),
-            DialectName::Hf => Dialect {
-                name,
-                rules: vec![HF],
+            _ => Dialect {
                 prefix: "transformer.",
                 drops: &[("h.{n}.self_attention.rotary_emb.inv_freq", "computed from the configuration")],
-                without: &[],
+                ..Dialect::new(name, vec![HF])
             },
         })
     }

@@ -49,11 +49,11 @@ impl Family for Gemma2 {
         windows::not_empty(r, &base);
         let attention_scale = match (keys::attention_scale(r), r.dialect()) {
             (Some(scale), _) => scale,
-            (None, DialectName::Hf) => Field::default(256f64.powf(-0.5), "of transformers: 1 / sqrt(256)"),
             (None, DialectName::Gguf) => {
                 let (scale, why) = scale_by_size(&base);
                 Field::default(scale, why)
             }
+            (None, _) => Field::default(256f64.powf(-0.5), "of transformers: 1 / sqrt(256)"),
         };
         let (score_soft_cap, logit_soft_cap) = (cap(r, SCORES, 50.0), cap(r, keys::LOGIT_SOFT_CAP, 30.0));
         if r.dialect() == DialectName::Gguf {
@@ -76,7 +76,7 @@ impl Family for Gemma2 {
     fn without_effect(&self, dialect: DialectName) -> &'static WithoutEffect {
         match dialect {
             DialectName::Gguf => GGUF_DECODER_WITHOUT_EFFECT,
-            DialectName::Hf => WITHOUT_EFFECT,
+            _ => WITHOUT_EFFECT,
         }
     }
 
@@ -146,7 +146,7 @@ impl Family for Gemma2 {
     fn dialect(&self, name: DialectName) -> Option<Dialect> {
         Some(match name {
             DialectName::Gguf => Dialect::new(name, vec![GGUF_DECODER, GGUF_QKV, GGUF]),
-            DialectName::Hf => Dialect { drops: HF_DROPS, ..Dialect::new(name, vec![HF, HF_DECODER]) },
+            _ => Dialect { drops: HF_DROPS, ..Dialect::new(name, vec![HF, HF_DECODER]) },
         })
     }
 }

@@ -36,8 +36,8 @@ impl Family for Gemma3 {
 
     fn config(&self, r: &mut Reader) -> Config {
         let rotary = match r.dialect() {
-            DialectName::Hf => Rotary { theta: 1e6, local_theta: Some(10_000.0), ..Rotary::PLAIN },
             DialectName::Gguf => Rotary { local_theta: Some(10_000.0), ..Rotary::PLAIN },
+            _ => Rotary { theta: 1e6, local_theta: Some(10_000.0), ..Rotary::PLAIN },
         };
         let common = DecoderKeys {
             activation: Keys::new("activation", &[], &["hidden_activation"]),
@@ -51,11 +51,11 @@ impl Family for Gemma3 {
         let base = windows::alternating(r, base, 4096, 6);
         let attention_scale = match (keys::attention_scale(r), r.dialect()) {
             (Some(scale), _) => scale,
-            (None, DialectName::Hf) => Field::default(256f64.powf(-0.5), "of transformers: 1 / sqrt(256)"),
             (None, DialectName::Gguf) => {
                 let (scale, why) = scale_by_size(&base);
                 Field::default(scale, why)
             }
+            (None, _) => Field::default(256f64.powf(-0.5), "of transformers: 1 / sqrt(256)"),
         };
         let logit_soft_cap = if r.has_parts() {
             r.overridden(keys::LOGIT_SOFT_CAP, "`Gemma3ForConditionalGeneration` has no cap of logits");
@@ -75,7 +75,7 @@ impl Family for Gemma3 {
     fn without_effect(&self, dialect: DialectName) -> &'static WithoutEffect {
         match dialect {
             DialectName::Gguf => GGUF_DECODER_WITHOUT_EFFECT,
-            DialectName::Hf => WITHOUT_EFFECT,
+            _ => WITHOUT_EFFECT,
         }
     }
 
@@ -147,7 +147,7 @@ impl Family for Gemma3 {
     fn dialect(&self, name: DialectName) -> Option<Dialect> {
         Some(match name {
             DialectName::Gguf => Dialect::new(name, vec![GGUF_DECODER, GGUF]),
-            DialectName::Hf => Dialect { drops: HF_DROPS, ..Dialect::new(name, vec![HF_DECODER, HF]) },
+            _ => Dialect { drops: HF_DROPS, ..Dialect::new(name, vec![HF_DECODER, HF]) },
         })
     }
 }

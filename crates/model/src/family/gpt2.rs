@@ -59,7 +59,7 @@ impl Family for Gpt2 {
     fn without_effect(&self, dialect: DialectName) -> &'static WithoutEffect {
         match dialect {
             DialectName::Gguf => GGUF_DECODER_WITHOUT_EFFECT,
-            DialectName::Hf => WITHOUT_EFFECT,
+            _ => WITHOUT_EFFECT,
         }
     }
 
@@ -109,15 +109,13 @@ impl Family for Gpt2 {
     fn dialect(&self, name: DialectName) -> Option<Dialect> {
         Some(match name {
             DialectName::Gguf => Dialect::new(name, vec![GGUF_DECODER, GGUF]),
-            DialectName::Hf => Dialect {
-                name,
-                rules: vec![HF],
+            _ => Dialect {
                 prefix: "transformer.",
                 drops: &[
                     ("h.{n}.attn.bias", "the causal mask, a constant"),
                     ("h.{n}.attn.masked_bias", "the mask's fill value, a constant"),
                 ],
-                without: &[],
+                ..Dialect::new(name, vec![HF])
             },
         })
     }

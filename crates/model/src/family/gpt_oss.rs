@@ -44,10 +44,8 @@ impl Family for GptOss {
         let tied = r.tied(false);
         let hf = r.dialect() == DialectName::Hf;
         let rotary = match r.dialect() {
-            DialectName::Hf => {
-                Rotary { theta: 150_000.0, absent: || RopeScaling::Yarn(released()), ..Rotary::PLAIN }
-            }
             DialectName::Gguf => Rotary::PLAIN,
+            _ => Rotary { theta: 150_000.0, absent: || RopeScaling::Yarn(released()), ..Rotary::PLAIN },
         };
         let common = DecoderKeys {
             // Experts have an activation of their own.
@@ -84,7 +82,7 @@ impl Family for GptOss {
     fn without_effect(&self, dialect: DialectName) -> &'static WithoutEffect {
         match dialect {
             DialectName::Gguf => GGUF_DECODER_WITHOUT_EFFECT,
-            DialectName::Hf => WITHOUT_EFFECT,
+            _ => WITHOUT_EFFECT,
         }
     }
 
@@ -138,9 +136,7 @@ impl Family for GptOss {
     fn dialect(&self, name: DialectName) -> Option<Dialect> {
         Some(match name {
             DialectName::Gguf => Dialect::new(name, vec![GGUF, GGUF_DECODER, GGUF_QKV, GGUF_MOE]),
-            DialectName::Hf => {
-                Dialect { drops: HF_DROPS, ..Dialect::new(name, vec![HF, HF_DECODER, HF_LLAMA]) }
-            }
+            _ => Dialect { drops: HF_DROPS, ..Dialect::new(name, vec![HF, HF_DECODER, HF_LLAMA]) },
         })
     }
 }

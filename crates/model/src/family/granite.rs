@@ -67,7 +67,7 @@ impl Family for Granite {
     fn without_effect(&self, dialect: DialectName) -> &'static WithoutEffect {
         match dialect {
             DialectName::Gguf => GGUF_WITHOUT_EFFECT,
-            DialectName::Hf => WITHOUT_EFFECT,
+            _ => WITHOUT_EFFECT,
         }
     }
 
@@ -84,7 +84,7 @@ impl Family for Granite {
                 d.number("granite.logit_scale", *c.logit_divisor);
                 d
             }
-            DialectName::Hf => {
+            _ => {
                 let mut d = describe::hf(c, "GraniteForCausalLM", "granite", "rms_norm_eps");
                 d.text("hidden_act", c.activation.name());
                 d.number("attention_multiplier", *c.attention_scale);
@@ -111,14 +111,14 @@ impl Family for Granite {
     fn dialect(&self, name: DialectName) -> Option<Dialect> {
         Some(match name {
             DialectName::Gguf => Dialect::new(name, vec![GGUF_DECODER, GGUF_QKV_INTERLEAVED, GGUF]),
-            DialectName::Hf => Dialect { drops: HF_DROPS, ..Dialect::new(name, vec![HF_DECODER, HF_LLAMA]) },
+            _ => Dialect { drops: HF_DROPS, ..Dialect::new(name, vec![HF_DECODER, HF_LLAMA]) },
         })
     }
 
     fn rope_order(&self, dialect: DialectName) -> RopeOrder {
         match dialect {
             DialectName::Gguf => RopeOrder::Interleaved,
-            DialectName::Hf => RopeOrder::Half,
+            _ => RopeOrder::Half,
         }
     }
 }

@@ -40,7 +40,7 @@ impl Family for Llama {
             let c = windows::everywhere(r, c, Some(4096));
             return match r.dialect() {
                 DialectName::Gguf => c,
-                DialectName::Hf => Config { attention_bias: no_bias(), ffn_bias: no_bias(), ..c },
+                _ => Config { attention_bias: no_bias(), ffn_bias: no_bias(), ..c },
             };
         }
         let c = DecoderKeys::LLAMA.read(r);
@@ -53,7 +53,7 @@ impl Family for Llama {
     fn without_effect(&self, dialect: DialectName) -> &'static WithoutEffect {
         match dialect {
             DialectName::Gguf => GGUF_DECODER_WITHOUT_EFFECT,
-            DialectName::Hf => WITHOUT_EFFECT,
+            _ => WITHOUT_EFFECT,
         }
     }
 
@@ -73,7 +73,7 @@ impl Family for Llama {
                 d.flag("tie_word_embeddings", !own("output.weight"));
                 d
             }
-            DialectName::Hf => {
+            _ => {
                 let mut d = describe::hf(c, "LlamaForCausalLM", "llama", "rms_norm_eps");
                 d.text("hidden_act", c.activation.name());
                 d.flag("attention_bias", own("layers.0.attention.q.bias"));
@@ -96,14 +96,14 @@ impl Family for Llama {
     fn dialect(&self, name: DialectName) -> Option<Dialect> {
         Some(match name {
             DialectName::Gguf => Dialect::new(name, vec![GGUF_DECODER, GGUF_QKV_INTERLEAVED, GGUF]),
-            DialectName::Hf => Dialect { drops: HF_DROPS, ..Dialect::new(name, vec![HF_DECODER, HF_LLAMA]) },
+            _ => Dialect { drops: HF_DROPS, ..Dialect::new(name, vec![HF_DECODER, HF_LLAMA]) },
         })
     }
 
     fn rope_order(&self, dialect: DialectName) -> RopeOrder {
         match dialect {
             DialectName::Gguf => RopeOrder::Interleaved,
-            DialectName::Hf => RopeOrder::Half,
+            _ => RopeOrder::Half,
         }
     }
 }

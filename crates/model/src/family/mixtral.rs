@@ -53,7 +53,7 @@ impl Family for Mixtral {
     fn without_effect(&self, dialect: DialectName) -> &'static WithoutEffect {
         match dialect {
             DialectName::Gguf => GGUF_DECODER_WITHOUT_EFFECT,
-            DialectName::Hf => WITHOUT_EFFECT,
+            _ => WITHOUT_EFFECT,
         }
     }
 
@@ -87,16 +87,14 @@ impl Family for Mixtral {
     fn dialect(&self, name: DialectName) -> Option<Dialect> {
         Some(match name {
             DialectName::Gguf => Dialect::new(name, vec![GGUF_DECODER, GGUF_QKV_INTERLEAVED, GGUF_MOE, GGUF]),
-            DialectName::Hf => {
-                Dialect { drops: HF_DROPS, ..Dialect::new(name, vec![HF_DECODER, HF_LLAMA, HF]) }
-            }
+            _ => Dialect { drops: HF_DROPS, ..Dialect::new(name, vec![HF_DECODER, HF_LLAMA, HF]) },
         })
     }
 
     fn rope_order(&self, dialect: DialectName) -> RopeOrder {
         match dialect {
             DialectName::Gguf => RopeOrder::Interleaved,
-            DialectName::Hf => RopeOrder::Half,
+            _ => RopeOrder::Half,
         }
     }
 }

@@ -4,6 +4,7 @@ mod bert;
 pub mod blocks;
 mod claim;
 mod deepseek_v3;
+mod distilbert;
 mod falcon;
 mod gemma2;
 mod gemma3;
@@ -12,11 +13,15 @@ mod gpt_oss;
 mod granite;
 mod llama;
 mod mixtral;
+mod modernbert;
+mod mpnet;
+mod nomic_bert;
 mod olmo2;
 mod phi3;
 mod qwen;
 mod qwen3moe;
 mod register;
+mod roberta;
 mod starcoder2;
 mod whisper;
 
@@ -41,6 +46,10 @@ pub trait Family: Sync {
     fn gguf(&self) -> &'static [&'static str];
     /// Values of config.json's `architectures` that it claims, of backbones saved alone too; without those, of `model_type`.
     fn hf(&self) -> &'static [&'static str];
+    /// Names of architectures that it claims in other ecosystems than these two: CTranslate2's name of a specification.
+    fn elsewhere(&self, _dialect: DialectName) -> &'static [&'static str] {
+        &[]
+    }
     /// Reads the configuration. Every key that affects results must be read here: its value is used, or checked
     /// ([`Reader::only`]). Defaults are the reference's. Problems go to the reader.
     fn config(&self, reader: &mut Reader) -> Config;
@@ -59,12 +68,19 @@ pub trait Family: Sync {
         &[]
     }
     /// How an ecosystem names and lays out the parameters; `None`: it has no files of this family. There is a rule for each
-    /// parameter that modules own and require.
+    /// parameter that modules own and require. Asked for GGUF and transformers, and for an ecosystem in which the family
+    /// claims names [elsewhere](Family::elsewhere).
     fn dialect(&self, name: DialectName) -> Option<Dialect>;
     /// The order in which an ecosystem's files have the rows of q and k.
     fn rope_order(&self, _dialect: DialectName) -> RopeOrder {
         RopeOrder::Half
     }
+}
+
+/// The names and layout of `family` in `dialect`; `None` if the ecosystem has no files of it.
+pub(crate) fn dialect(family: &dyn Family, name: DialectName) -> Option<Dialect> {
+    let usual = matches!(name, DialectName::Gguf | DialectName::Hf);
+    if usual || !family.elsewhere(name).is_empty() { family.dialect(name) } else { None }
 }
 
 /// Every family of this crate.
@@ -86,5 +102,10 @@ static FAMILIES: &[&dyn Family] = &[
     &deepseek_v3::DeepseekV3,
     &gpt_oss::GptOss,
     &bert::Bert,
+    &roberta::Roberta,
+    &distilbert::DistilBert,
+    &mpnet::MpNet,
+    &modernbert::ModernBert,
+    &nomic_bert::NomicBert,
     &whisper::Whisper,
 ];

@@ -40,7 +40,7 @@ impl Family for Olmo2 {
     fn without_effect(&self, dialect: DialectName) -> &'static WithoutEffect {
         match dialect {
             DialectName::Gguf => GGUF_WITHOUT_EFFECT,
-            DialectName::Hf => WITHOUT_EFFECT,
+            _ => WITHOUT_EFFECT,
         }
     }
 
@@ -58,7 +58,7 @@ impl Family for Olmo2 {
                 }
                 d
             }
-            DialectName::Hf => {
+            _ => {
                 let mut d = describe::hf(c, "Olmo2ForCausalLM", "olmo2", "rms_norm_eps");
                 d.text("hidden_act", c.activation.name());
                 d.flag("attention_bias", own("layers.0.attention.q.bias"));
@@ -81,9 +81,7 @@ impl Family for Olmo2 {
     fn dialect(&self, name: DialectName) -> Option<Dialect> {
         Some(match name {
             DialectName::Gguf => Dialect::new(name, vec![GGUF, GGUF_DECODER, GGUF_QKV]),
-            DialectName::Hf => {
-                Dialect { drops: HF_DROPS, ..Dialect::new(name, vec![HF, HF_DECODER, HF_LLAMA]) }
-            }
+            _ => Dialect { drops: HF_DROPS, ..Dialect::new(name, vec![HF, HF_DECODER, HF_LLAMA]) },
         })
     }
 }

@@ -76,7 +76,7 @@ impl Family for Qwen {
     fn without_effect(&self, dialect: DialectName) -> &'static WithoutEffect {
         match dialect {
             DialectName::Gguf => GGUF_DECODER_WITHOUT_EFFECT,
-            DialectName::Hf => WITHOUT_EFFECT,
+            _ => WITHOUT_EFFECT,
         }
     }
 
@@ -110,7 +110,7 @@ impl Family for Qwen {
     fn dialect(&self, name: DialectName) -> Option<Dialect> {
         Some(match name {
             DialectName::Gguf => Dialect::new(name, vec![GGUF_DECODER, GGUF_QKV]),
-            DialectName::Hf => Dialect { drops: HF_DROPS, ..Dialect::new(name, vec![HF_DECODER, HF_LLAMA]) },
+            _ => Dialect { drops: HF_DROPS, ..Dialect::new(name, vec![HF_DECODER, HF_LLAMA]) },
         })
     }
 }

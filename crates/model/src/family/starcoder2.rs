@@ -43,14 +43,14 @@ impl Family for StarCoder2 {
         match r.dialect() {
             // llama.cpp reads no window here.
             DialectName::Gguf => c,
-            DialectName::Hf => windows::everywhere(r, c, None),
+            _ => windows::everywhere(r, c, None),
         }
     }
 
     fn without_effect(&self, dialect: DialectName) -> &'static WithoutEffect {
         match dialect {
             DialectName::Gguf => GGUF_DECODER_WITHOUT_EFFECT,
-            DialectName::Hf => WITHOUT_EFFECT,
+            _ => WITHOUT_EFFECT,
         }
     }
 
@@ -67,7 +67,7 @@ impl Family for StarCoder2 {
                 }
                 d
             }
-            DialectName::Hf => {
+            _ => {
                 let mut d = describe::hf(c, "Starcoder2ForCausalLM", "starcoder2", "norm_epsilon");
                 d.text("hidden_act", c.activation.name());
                 d.flag("use_bias", own("layers.0.attention.output.bias"));
@@ -92,9 +92,7 @@ impl Family for StarCoder2 {
     fn dialect(&self, name: DialectName) -> Option<Dialect> {
         Some(match name {
             DialectName::Gguf => Dialect::new(name, vec![GGUF, GGUF_DECODER, GGUF_QKV]),
-            DialectName::Hf => {
-                Dialect { drops: HF_DROPS, ..Dialect::new(name, vec![HF, HF_DECODER, HF_LLAMA]) }
-            }
+            _ => Dialect { drops: HF_DROPS, ..Dialect::new(name, vec![HF, HF_DECODER, HF_LLAMA]) },
         })
     }
 }

@@ -2,19 +2,25 @@
 //!
 //! llama.cpp has no such architecture; whisper.cpp has a format of its own.
 //!
+//! One model has several forms: transformers', CTranslate2's, and OpenAI's own, which whisper.cpp keeps.
+//!
 //! Source: transformers `WhisperForConditionalGeneration`@v4.57; vllm/model_executor/models/whisper.py, v0.33.0.
+
+mod ctranslate2;
+mod hf;
+mod openai;
 
 use derive::Module;
 
 use crate::activation::Activation;
-use crate::computes::NotRun;
 use crate::config::describe::Description;
 use crate::config::{Config, DecoderKeys, Encoder, Field, Keys, Reader, WithoutEffect};
-use crate::dialect::{Dialect, Rule};
+use crate::dialect::Dialect;
 use crate::ecosystem::DialectName;
+use crate::facts::Fact;
 use crate::module::{
-    ColumnParallelLinear, Embedding, FusedPart, LayerNorm, Layers, Linear, MergedColumnParallelLinear,
-    Module, RowParallelLinear, Table,
+    self, AudioEncoder, Branch, ColumnParallelLinear, Computes, Embedding, FusedPart, LayerNorm, Layers,
+    Linear, MergedColumnParallelLinear, Module, RowParallelLinear, Table,
 };
 use crate::param::Axis;
 
@@ -24,12 +30,31 @@ use super::blocks::{Attention, Bias, Ffn};
 /// The unit that stands for the family in the table.
 pub(super) struct Whisper;
 
-const LAYERS: Keys = Keys::new("layers", &[], &["decoder_layers"]);
-const HIDDEN: Keys = Keys::new("hidden", &[], &["d_model"]);
-const HEADS: Keys = Keys::new("heads", &[], &["decoder_attention_heads"]);
-const FFN: Keys = Keys::new("ffn", &[], &["decoder_ffn_dim"]);
-const CONTEXT: Keys = Keys::new("context", &[], &["max_target_positions"]);
+const LAYERS: Keys = Keys::new("layers", &[], &["decoder_layers"])
+    .in_ctranslate2(&["decoder/layer_*"])
+    .in_openai(&["n_text_layer"]);
+const HIDDEN: Keys = Keys::new("hidden", &[], &["d_model"])
+    .in_ctranslate2(&["decoder/embeddings/weight[1]"])
+    .in_openai(&["n_text_state", "n_audio_state"]);
+const HEADS: Keys = Keys::new("heads", &[], &["decoder_attention_heads"])
+    .in_ctranslate2(&["decoder/num_heads"])
+    .in_openai(&["n_text_head"]);
+const FFN: Keys =
+    Keys::new("ffn", &[], &["decoder_ffn_dim"]).in_ctranslate2(&["decoder/layer_0/ffn/linear_0/weight[0]"]);
+const CONTEXT: Keys = Keys::new("context", &[], &["max_target_positions"])
+    .in_ctranslate2(&["decoder/position_encodings/encodings[0]"])
+    .in_openai(&["n_text_ctx"]);
 const NONE: Keys = Keys::new("kv_heads", &[], &[]);
+
+/// Attributes of CTranslate2's decoders that have one value in every Whisper; the activation is `Activation::GELU`.
+static FIXED: &[(Keys, u64)] = &[
+    (Keys::new("revision", &[], &[]).in_ctranslate2(&["revision"]), 3),
+    (Keys::new("activation", &[], &[]).in_ctranslate2(&["decoder/activation"]), 3),
+    (Keys::new("pre_norm", &[], &[]).in_ctranslate2(&["decoder/pre_norm"]), 1),
+    (Keys::new("alibi", &[], &[]).in_ctranslate2(&["decoder/alibi"]), 0),
+    (Keys::new("embedding_scale", &[], &[]).in_ctranslate2(&["decoder/scale_embeddings"]), 0),
+    (Keys::new("zero_start", &[], &[]).in_ctranslate2(&["decoder/start_from_zero_embedding"]), 0),
+];
 
 impl Family for Whisper {
     fn name(&self) -> &'static str {
@@ -42,6 +67,14 @@ impl Family for Whisper {
 
     fn hf(&self) -> &'static [&'static str] {
         &["WhisperForConditionalGeneration", "WhisperModel", "whisper"]
+    }
+
+    fn elsewhere(&self, dialect: DialectName) -> &'static [&'static str] {
+        match dialect {
+            DialectName::Ctranslate2 => ctranslate2::SPEC,
+            DialectName::Openai => openai::ARCHITECTURE,
+            DialectName::Gguf | DialectName::Hf => &[],
+        }
     }
 
     fn config(&self, r: &mut Reader) -> Config {
@@ -58,70 +91,94 @@ impl Family for Whisper {
             norm_eps: Keys::new("norm_eps", &[], &[]),
             norm_eps_absent: 1e-5,
             head_dim: Keys::new("head_dim", &[], &[]),
+            // OpenAI's code says it.
+            ffn_by_hidden: (r.dialect() == DialectName::Openai).then_some(4),
             causal: false,
             ..DecoderKeys::LLAMA
         };
+        for (keys, wanted) in FIXED {
+            r.only(*keys, &wanted.to_string(), |fact| *fact == Fact::Count(*wanted));
+        }
+        r.one_value(HIDDEN);
         let tied = r.tied(true);
-        let encoder = Some(Encoder::read(r));
+        let hidden = r.count(HIDDEN, 1).map_or(1, |hidden| *hidden);
+        let encoder = Some(Encoder::read(r, hidden));
         r.only_flag(Keys::new("embedding_scale", &[], &["scale_embedding"]), false);
         Config { tied, encoder, ..common.read(r) }
     }
 
     fn describe(&self, c: &Config, dialect: DialectName, own: &dyn Fn(&str) -> bool) -> Description {
-        let mut d = Description::new(dialect);
-        let (DialectName::Hf, Some(encoder)) = (dialect, &c.encoder) else { return d };
-        d.named("WhisperForConditionalGeneration", "whisper");
-        d.text("activation_function", c.activation.name());
-        d.flag("is_encoder_decoder", true);
-        d.count("d_model", *c.hidden);
-        d.count("encoder_layers", *encoder.layers);
-        d.count("encoder_attention_heads", *encoder.heads);
-        d.count("encoder_ffn_dim", *encoder.ffn);
-        d.count("decoder_layers", *c.layers);
-        d.count("decoder_attention_heads", *c.heads);
-        d.count("decoder_ffn_dim", *c.ffn);
-        d.count("max_source_positions", *encoder.context);
-        d.count("max_target_positions", *c.context);
-        d.count("num_mel_bins", *encoder.mels);
-        d.count("vocab_size", *c.vocab);
-        d.flag("tie_word_embeddings", !own("output.weight"));
-        d
+        let Some(encoder) = &c.encoder else { return Description::new(dialect) };
+        match dialect {
+            DialectName::Gguf => Description::new(dialect),
+            DialectName::Hf => hf::describe(c, encoder, own),
+            DialectName::Ctranslate2 => ctranslate2::describe(c, encoder),
+            DialectName::Openai => openai::describe(c, encoder),
+        }
     }
 
     fn module(&self, c: &Config) -> Box<dyn Module> {
         let hidden = Axis::Hidden.of(*c.hidden);
         let block = |n| DecoderBlock {
-            attention_norm: LayerNorm::new(hidden),
+            computes: residual(&[
+                ("attention_norm", "attention"),
+                ("cross_attn_norm", "cross_attn"),
+                ("ffn_norm", "ffn"),
+            ]),
+            attention_norm: norm(c),
             attention: Attention::new(c, n, Bias::Yes, Bias::Yes).without_key_bias(),
-            cross_attn_norm: LayerNorm::new(hidden),
+            cross_attn_norm: norm(c),
             cross_attn: CrossAttention::new(c),
-            ffn_norm: LayerNorm::new(hidden),
+            ffn_norm: norm(c),
             ffn: Ffn::new(c, Bias::Yes),
         };
+        let computes = module::Decoder {
+            vocab: *c.vocab,
+            hidden: *c.hidden,
+            context: *c.context,
+            layers: *c.layers,
+            logit_divisor: None,
+            logit_soft_cap: None,
+        };
         Box::new(WhisperModel {
+            computes: Computes::Decoder(computes),
             enc: c.encoder.as_ref().map(|encoder| EncoderModel::new(c, encoder)),
             token_embedding: Embedding::new(*c.vocab, hidden),
             position_embedding: Embedding::new(Axis::Position.of(*c.context), hidden),
             layers: Layers((0..*c.layers).map(block).collect()),
-            output_norm: LayerNorm::new(hidden),
+            output_norm: norm(c),
             output: Linear::new(hidden, *c.vocab).tied_to("token_embedding.weight"),
         })
     }
 
-    fn without_effect(&self, _: DialectName) -> &'static WithoutEffect {
-        WITHOUT_EFFECT
+    fn without_effect(&self, dialect: DialectName) -> &'static WithoutEffect {
+        match dialect {
+            DialectName::Gguf | DialectName::Hf => hf::WITHOUT_EFFECT,
+            DialectName::Ctranslate2 => ctranslate2::WITHOUT_EFFECT,
+            DialectName::Openai => &[],
+        }
     }
 
     fn dialect(&self, name: DialectName) -> Option<Dialect> {
         match name {
             DialectName::Gguf => None,
-            DialectName::Hf => Some(Dialect { prefix: "model.", ..Dialect::new(name, vec![HF]) }),
+            DialectName::Hf => Some(Dialect { prefix: "model.", ..Dialect::new(name, vec![hf::RULES]) }),
+            DialectName::Ctranslate2 => {
+                Some(Dialect { zeros: ctranslate2::ZEROS, ..Dialect::new(name, vec![ctranslate2::RULES]) })
+            }
+            DialectName::Openai => Some(Dialect {
+                drops: openai::DROPS,
+                without: &[("output.weight", "it is the token embedding")],
+                ..Dialect::new(name, vec![openai::RULES])
+            }),
         }
     }
 }
 
 #[derive(Module)]
 struct WhisperModel {
+    #[module(flatten)]
+    computes: Computes,
     enc: Option<EncoderModel>,
     /// Whole on every rank, as vLLM has it.
     token_embedding: Embedding,
@@ -131,8 +188,27 @@ struct WhisperModel {
     output: Linear,
 }
 
+fn norm(c: &Config) -> LayerNorm {
+    LayerNorm::new(Axis::Hidden.of(*c.hidden)).with_eps(*c.norm_eps as f32)
+}
+
+/// Each layer after its norm, added to the residual stream.
+fn residual(steps: &[(&'static str, &'static str)]) -> Computes {
+    let branch = |(norm, layer): &(&'static str, &'static str)| Branch {
+        norm: Some(*norm),
+        layer,
+        post_norm: None,
+        scale: 1.0,
+        sum_norm: None,
+        parallel: false,
+    };
+    Computes::Residual(steps.iter().map(branch).collect())
+}
+
 #[derive(Module)]
 struct DecoderBlock {
+    #[module(flatten)]
+    computes: Computes,
     attention_norm: LayerNorm,
     attention: Attention,
     cross_attn_norm: LayerNorm,
@@ -145,7 +221,7 @@ struct DecoderBlock {
 #[derive(Module)]
 struct CrossAttention {
     #[module(flatten)]
-    not_run: NotRun,
+    computes: Computes,
     q: ColumnParallelLinear,
     kv: MergedColumnParallelLinear,
     output: RowParallelLinear,
@@ -156,7 +232,11 @@ impl CrossAttention {
         let (hidden, heads) = (Axis::Hidden.of(*c.hidden), Axis::Heads.of_units(*c.heads, *c.head_dim));
         let parts = [FusedPart::new("k", heads).without_bias(), FusedPart::new("v", heads)];
         CrossAttention {
-            not_run: NotRun::new("its decoder looks at an encoder"),
+            computes: Computes::CrossAttention(module::CrossAttention {
+                heads: *c.heads,
+                head_dim: *c.head_dim,
+                scale: *c.attention_scale as f32,
+            }),
             q: ColumnParallelLinear::new(hidden, heads).with_bias(),
             kv: MergedColumnParallelLinear::new(hidden, parts).with_bias(),
             output: RowParallelLinear::new(heads, hidden).with_bias(),
@@ -166,6 +246,8 @@ impl CrossAttention {
 
 #[derive(Module)]
 struct EncoderModel {
+    #[module(flatten)]
+    computes: Computes,
     conv1: Convolution,
     conv2: Convolution,
     position_embedding: Embedding,
@@ -182,27 +264,34 @@ impl EncoderModel {
             heads: encoder.heads.clone(),
             kv_heads: encoder.heads.clone(),
             head_dim: Field::default(head_dim, "hidden / heads"),
+            attention_scale: Field::default((head_dim as f64).powf(-0.5), "1 / sqrt(head_dim)"),
             ffn: encoder.ffn.clone(),
             ..c.clone()
         };
         let block = |n| EncoderBlock {
-            attention_norm: LayerNorm::new(hidden),
-            attention: Attention::new(&own, n, Bias::Yes, Bias::Yes).without_key_bias(),
-            ffn_norm: LayerNorm::new(hidden),
+            computes: residual(&[("attention_norm", "attention"), ("ffn_norm", "ffn")]),
+            attention_norm: norm(c),
+            attention: Attention::new(&own, n, Bias::Yes, Bias::Yes).without_key_bias().bidirectional(),
+            ffn_norm: norm(c),
             ffn: Ffn::new(&own, Bias::Yes),
         };
+        let computes =
+            AudioEncoder { mels: *encoder.mels, context: *encoder.context, layers: *encoder.layers };
         EncoderModel {
+            computes: Computes::AudioEncoder(computes),
             conv1: Convolution::new(*encoder.mels, *c.hidden),
             conv2: Convolution::new(*c.hidden, *c.hidden),
             position_embedding: Embedding::new(Axis::Position.of(*encoder.context), hidden),
             layers: (0..*encoder.layers).map(block).collect(),
-            output_norm: LayerNorm::new(hidden),
+            output_norm: norm(c),
         }
     }
 }
 
 #[derive(Module)]
 struct EncoderBlock {
+    #[module(flatten)]
+    computes: Computes,
     attention_norm: LayerNorm,
     attention: Attention,
     ffn_norm: LayerNorm,
@@ -213,6 +302,8 @@ struct EncoderBlock {
 #[derive(Module)]
 struct Convolution {
     #[module(flatten)]
+    computes: Computes,
+    #[module(flatten)]
     weight: Table,
     #[module(flatten)]
     bias: Table,
@@ -221,92 +312,9 @@ struct Convolution {
 impl Convolution {
     fn new(input: u64, output: u64) -> Convolution {
         Convolution {
+            computes: Computes::Convolution,
             weight: Table::of_axes([output.into(), input.into(), 3.into()]),
             bias: Table::new(output).named("bias"),
         }
     }
 }
-
-macro_rules! linear {
-    ($param:literal, $entry:literal) => {
-        Rule::same(concat!($param, ".weight"), concat!($entry, ".weight"))
-    };
-    ($param:literal, $entry:literal, bias) => {
-        Rule::same(concat!($param, ".bias"), concat!($entry, ".bias"))
-    };
-}
-
-static HF: &[Rule] = &[
-    linear!("enc.conv1", "encoder.conv1"),
-    linear!("enc.conv1", "encoder.conv1", bias),
-    linear!("enc.conv2", "encoder.conv2"),
-    linear!("enc.conv2", "encoder.conv2", bias),
-    linear!("enc.position_embedding", "encoder.embed_positions"),
-    linear!("enc.layers.{n}.attention_norm", "encoder.layers.{n}.self_attn_layer_norm"),
-    linear!("enc.layers.{n}.attention_norm", "encoder.layers.{n}.self_attn_layer_norm", bias),
-    linear!("enc.layers.{n}.attention.q", "encoder.layers.{n}.self_attn.q_proj"),
-    linear!("enc.layers.{n}.attention.q", "encoder.layers.{n}.self_attn.q_proj", bias),
-    linear!("enc.layers.{n}.attention.k", "encoder.layers.{n}.self_attn.k_proj"),
-    linear!("enc.layers.{n}.attention.v", "encoder.layers.{n}.self_attn.v_proj"),
-    linear!("enc.layers.{n}.attention.v", "encoder.layers.{n}.self_attn.v_proj", bias),
-    linear!("enc.layers.{n}.attention.output", "encoder.layers.{n}.self_attn.out_proj"),
-    linear!("enc.layers.{n}.attention.output", "encoder.layers.{n}.self_attn.out_proj", bias),
-    linear!("enc.layers.{n}.ffn_norm", "encoder.layers.{n}.final_layer_norm"),
-    linear!("enc.layers.{n}.ffn_norm", "encoder.layers.{n}.final_layer_norm", bias),
-    linear!("enc.layers.{n}.ffn.up", "encoder.layers.{n}.fc1"),
-    linear!("enc.layers.{n}.ffn.up", "encoder.layers.{n}.fc1", bias),
-    linear!("enc.layers.{n}.ffn.down", "encoder.layers.{n}.fc2"),
-    linear!("enc.layers.{n}.ffn.down", "encoder.layers.{n}.fc2", bias),
-    linear!("enc.output_norm", "encoder.layer_norm"),
-    linear!("enc.output_norm", "encoder.layer_norm", bias),
-    linear!("token_embedding", "decoder.embed_tokens"),
-    linear!("position_embedding", "decoder.embed_positions"),
-    linear!("layers.{n}.attention_norm", "decoder.layers.{n}.self_attn_layer_norm"),
-    linear!("layers.{n}.attention_norm", "decoder.layers.{n}.self_attn_layer_norm", bias),
-    linear!("layers.{n}.attention.q", "decoder.layers.{n}.self_attn.q_proj"),
-    linear!("layers.{n}.attention.q", "decoder.layers.{n}.self_attn.q_proj", bias),
-    linear!("layers.{n}.attention.k", "decoder.layers.{n}.self_attn.k_proj"),
-    linear!("layers.{n}.attention.v", "decoder.layers.{n}.self_attn.v_proj"),
-    linear!("layers.{n}.attention.v", "decoder.layers.{n}.self_attn.v_proj", bias),
-    linear!("layers.{n}.attention.output", "decoder.layers.{n}.self_attn.out_proj"),
-    linear!("layers.{n}.attention.output", "decoder.layers.{n}.self_attn.out_proj", bias),
-    linear!("layers.{n}.cross_attn_norm", "decoder.layers.{n}.encoder_attn_layer_norm"),
-    linear!("layers.{n}.cross_attn_norm", "decoder.layers.{n}.encoder_attn_layer_norm", bias),
-    linear!("layers.{n}.cross_attn.q", "decoder.layers.{n}.encoder_attn.q_proj"),
-    linear!("layers.{n}.cross_attn.q", "decoder.layers.{n}.encoder_attn.q_proj", bias),
-    linear!("layers.{n}.cross_attn.k", "decoder.layers.{n}.encoder_attn.k_proj"),
-    linear!("layers.{n}.cross_attn.v", "decoder.layers.{n}.encoder_attn.v_proj"),
-    linear!("layers.{n}.cross_attn.v", "decoder.layers.{n}.encoder_attn.v_proj", bias),
-    linear!("layers.{n}.cross_attn.output", "decoder.layers.{n}.encoder_attn.out_proj"),
-    linear!("layers.{n}.cross_attn.output", "decoder.layers.{n}.encoder_attn.out_proj", bias),
-    linear!("layers.{n}.ffn_norm", "decoder.layers.{n}.final_layer_norm"),
-    linear!("layers.{n}.ffn_norm", "decoder.layers.{n}.final_layer_norm", bias),
-    linear!("layers.{n}.ffn.up", "decoder.layers.{n}.fc1"),
-    linear!("layers.{n}.ffn.up", "decoder.layers.{n}.fc1", bias),
-    linear!("layers.{n}.ffn.down", "decoder.layers.{n}.fc2"),
-    linear!("layers.{n}.ffn.down", "decoder.layers.{n}.fc2", bias),
-    linear!("output_norm", "decoder.layer_norm"),
-    linear!("output_norm", "decoder.layer_norm", bias),
-    Rule::unprefixed("output.weight", "proj_out.weight"),
-];
-
-static WITHOUT_EFFECT: &WithoutEffect = &[
-    ("is_encoder_decoder", "it names the family"),
-    ("num_hidden_layers", "`encoder_layers` and `decoder_layers` say it"),
-    ("num_attention_heads", "`encoder_attention_heads` says it"),
-    ("num_key_value_heads", "`encoder_attention_heads` says it"),
-    ("hidden_size", "`d_model` says it"),
-    ("*dropout", "for training"),
-    ("*_layerdrop", "for training"),
-    ("init_std", "for training"),
-    ("apply_spec_augment", "for training"),
-    ("mask_*", "for training"),
-    ("classifier_proj_size", "for another head"),
-    ("use_weighted_layer_sum", "for another head"),
-    ("median_filter_width", "for the times of words"),
-    ("alignment_heads", "for the times of words"),
-    ("lang_ids", "for the program that runs it"),
-    ("rope_parameters*", "positions are learned"),
-    ("rope_theta", "positions are learned"),
-    ("partial_rotary_factor", "positions are learned"),
-];

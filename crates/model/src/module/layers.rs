@@ -248,12 +248,13 @@ pub struct Embedding {
     rows: Along,
     width: Along,
     scale: f32,
+    presence: Presence,
 }
 
 impl Embedding {
     /// `rows` rows of `width` elements.
     pub fn new(rows: impl Into<Along>, width: impl Into<Along>) -> Embedding {
-        Embedding { rows: rows.into(), width: width.into(), scale: 1.0 }
+        Embedding { rows: rows.into(), width: width.into(), scale: 1.0, presence: Presence::Required }
     }
 
     /// The same, whose rows are multiplied by `scale` when they are looked up.
@@ -261,11 +262,18 @@ impl Embedding {
     pub fn scaled(self, scale: f32) -> Embedding {
         Embedding { scale, ..self }
     }
+
+    /// The same, but the model does without it.
+    #[must_use]
+    pub fn optional(self) -> Embedding {
+        Embedding { presence: Presence::Optional, ..self }
+    }
 }
 
 impl Module for Embedding {
     fn declare(&self, tree: &mut Tree) {
-        tree.param("weight", ParamSpec::new(Role::Embedding, [self.rows, self.width]));
+        let spec = ParamSpec::new(Role::Embedding, [self.rows, self.width]);
+        tree.param("weight", with_presence(spec, &self.presence));
         tree.computes(Ok(Computes::Embedding { scale: self.scale }));
     }
 }
@@ -287,6 +295,12 @@ impl VocabParallelEmbedding {
     #[must_use]
     pub fn scaled(self, scale: f32) -> VocabParallelEmbedding {
         VocabParallelEmbedding { table: self.table.scaled(scale), ..self }
+    }
+
+    /// The same, but the model does without it.
+    #[must_use]
+    pub fn optional(self) -> VocabParallelEmbedding {
+        VocabParallelEmbedding { table: self.table.optional(), ..self }
     }
 
     /// The same with `tokens` tokens that were added to the vocabulary, as `LoRA` does: a checkpoint has them as

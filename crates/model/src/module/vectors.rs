@@ -40,18 +40,25 @@ pub struct LayerNorm {
     width: Along,
     eps: Option<f32>,
     presence: Presence,
+    biased: bool,
 }
 
 impl LayerNorm {
     /// Returns one of `width` elements.
     pub fn new(width: impl Into<Along>) -> LayerNorm {
-        LayerNorm { width: width.into(), eps: None, presence: Presence::Required }
+        LayerNorm { width: width.into(), eps: None, presence: Presence::Required, biased: true }
     }
 
     /// The same, which declares its computation.
     #[must_use]
     pub fn with_eps(self, eps: f32) -> LayerNorm {
         LayerNorm { eps: Some(eps), ..self }
+    }
+
+    /// The same without a bias.
+    #[must_use]
+    pub fn without_bias(self) -> LayerNorm {
+        LayerNorm { biased: false, ..self }
     }
 
     /// The same, but the model does without it.
@@ -64,7 +71,9 @@ impl LayerNorm {
 impl Module for LayerNorm {
     fn declare(&self, tree: &mut Tree) {
         tree.param("weight", with_presence(ParamSpec::vector(self.width), &self.presence));
-        tree.param("bias", with_presence(ParamSpec::vector(self.width), &self.presence));
+        if self.biased {
+            tree.param("bias", with_presence(ParamSpec::vector(self.width), &self.presence));
+        }
         if let Some(eps) = self.eps {
             tree.computes(Ok(Computes::Norm(Norm::Layer { eps })));
         }

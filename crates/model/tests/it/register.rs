@@ -196,7 +196,7 @@ fn names_that_cannot_be_made_are_refused() {
     ];
     let dialect = |name| match name {
         DialectName::Gguf => Some(Dialect::new(DialectName::Hf, vec![])),
-        DialectName::Hf => Some(Dialect::new(name, vec![RULES])),
+        _ => Some(Dialect::new(name, vec![RULES])),
     };
     let said = refused(Acme { name: "acme-rules", hf: &["acme-rules"], dialect, ..ACME });
     let wanted = "the family `acme-rules` is declared wrongly:\n  gguf: wanted the names of gguf, found those of hf\n  \

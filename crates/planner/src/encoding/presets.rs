@@ -4,7 +4,7 @@ mod table;
 
 use std::sync::Arc;
 
-use tensor::{Diagnostics, Dtype, Scheme, Shape};
+use tensor::{Diagnostics, Dtype, Scheme, Shape, nearest};
 
 use super::misfits::{fits, of_linear_layers};
 use super::purposes::{ParamPurpose, Purpose, Traits};
@@ -42,6 +42,8 @@ pub enum PresetGroup {
     Hf,
     /// Directories of numpy arrays: encodings of squish.
     Squish,
+    /// Directories of CTranslate2.
+    Ctranslate2,
     /// Any format: plain dtypes.
     Any,
 }
@@ -117,8 +119,14 @@ impl std::fmt::Debug for Preset {
 
 impl PresetGroup {
     /// Every group.
-    pub const ALL: [PresetGroup; 5] =
-        [PresetGroup::Gguf, PresetGroup::Mlx, PresetGroup::Hf, PresetGroup::Squish, PresetGroup::Any];
+    pub const ALL: [PresetGroup; 6] = [
+        PresetGroup::Gguf,
+        PresetGroup::Mlx,
+        PresetGroup::Hf,
+        PresetGroup::Squish,
+        PresetGroup::Ctranslate2,
+        PresetGroup::Any,
+    ];
 
     /// The format that the group is for, if it is for one alone.
     pub fn format(self) -> Option<&'static str> {
@@ -127,6 +135,7 @@ impl PresetGroup {
             PresetGroup::Mlx => Some("mlx"),
             PresetGroup::Hf => Some("hf"),
             PresetGroup::Squish => Some("npy-dir"),
+            PresetGroup::Ctranslate2 => Some("ctranslate2"),
             PresetGroup::Any => None,
         }
     }
@@ -137,6 +146,17 @@ impl Preset {
     pub fn named(name: &str) -> Option<&'static Preset> {
         let is = |one: &&str| one.eq_ignore_ascii_case(name);
         PRESETS.iter().find(|p| is(&p.name) || p.alias.iter().any(is))
+    }
+
+    /// The preset called `name`, as [`Preset::named`] finds it.
+    ///
+    /// # Errors
+    /// [`Error::Preset`] with the nearest name if there is none.
+    pub fn known(name: &str) -> Result<&'static Preset, Error> {
+        Preset::named(name).ok_or_else(|| {
+            let near = nearest(&name.to_lowercase(), PRESETS.iter().map(Preset::name));
+            Error::Preset { name: name.to_owned(), near: near.map(str::to_owned) }
+        })
     }
 
     /// The schemes that it makes of tensors whose shapes they fit; of models in bf16, if that matters.
@@ -172,6 +192,14 @@ impl Preset {
     /// A description in a few words.
     pub fn about(&self) -> &'static str {
         self.about
+    }
+
+    /// The scheme of matrices that no rule of it names; `None` if they stay as they are.
+    pub fn base(&self) -> Option<Arc<Scheme>> {
+        match self.base {
+            To::AsStored => None,
+            To::Scheme(name) => quant::scheme(name),
+        }
     }
 
     /// The error for a preset that is applied to tensors of unknown purpose.

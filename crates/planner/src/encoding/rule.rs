@@ -56,7 +56,7 @@ impl EncodeRule {
     }
 
     /// The scheme.
-    pub(super) fn scheme(&self) -> &Arc<Scheme> {
+    pub fn scheme(&self) -> &Arc<Scheme> {
         &self.scheme
     }
 

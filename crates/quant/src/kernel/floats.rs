@@ -43,6 +43,9 @@ float!(F32, 4, p => V::load_f(p.cast()));
 float!(F16, 2, p => V::load_half(p));
 float!(BF16, 2, p => V::load_bf16(p));
 
+/// Bytes of activations that a core's second cache holds beside the weight.
+const CACHED: usize = 256 << 10;
+
 for_16_lanes! {
     /// Products with a plain matrix.
     pub(super) fn floats_of<D: Float>(job: &mut Job<'_>) = floats
@@ -62,24 +65,31 @@ unsafe fn floats<V: Lanes, D: Float>(job: &mut Job<'_>) {
 #[inline(always)]
 unsafe fn tiles<V: Lanes, D: Float, const R: usize, const T: usize>(job: &mut Job<'_>) {
     let x_rows = job.x.rows();
-    let mut row = job.rows.start;
-    while row < job.rows.end {
-        let rows = if row + R <= job.rows.end { R } else { 1 };
-        let mut t = 0;
-        while t < x_rows {
-            let tokens = if t + T <= x_rows { T } else { 1 };
-            // SAFETY: as this function.
-            unsafe {
-                match (rows == R, tokens == T) {
-                    (true, true) => tile::<V, D, R, T>(job, row, t),
-                    (true, false) => tile::<V, D, R, 1>(job, row, t),
-                    (false, true) => tile::<V, D, 1, T>(job, row, t),
-                    (false, false) => tile::<V, D, 1, 1>(job, row, t),
+    // Rows of the activations that stay in the cache while all rows of the weight meet them.
+    let block = (CACHED / (4 * job.k).max(1)).max(1).next_multiple_of(T);
+    let mut first = 0;
+    while first < x_rows {
+        let end = (first + block).min(x_rows);
+        let mut row = job.rows.start;
+        while row < job.rows.end {
+            let rows = if row + R <= job.rows.end { R } else { 1 };
+            let mut t = first;
+            while t < end {
+                let tokens = if t + T <= end { T } else { 1 };
+                // SAFETY: as this function.
+                unsafe {
+                    match (rows == R, tokens == T) {
+                        (true, true) => tile::<V, D, R, T>(job, row, t),
+                        (true, false) => tile::<V, D, R, 1>(job, row, t),
+                        (false, true) => tile::<V, D, 1, T>(job, row, t),
+                        (false, false) => tile::<V, D, 1, 1>(job, row, t),
+                    }
                 }
+                t += tokens;
             }
-            t += tokens;
+            row += rows;
         }
-        row += rows;
+        first = end;
     }
 }
 
@@ -130,9 +140,12 @@ unsafe fn tile<V: Lanes, D: Float, const R: usize, const T: usize>(job: &mut Job
                 }
             }
         }
-        for (r, acc) in acc.iter().enumerate() {
-            for (i, acc) in acc.iter().enumerate() {
-                job.y.row_mut(t + i)[row - job.rows.start + r] = V::sum(*acc);
+        for i in 0..T {
+            let y = &mut job.y.row_mut(t + i)[row - job.rows.start..][..R];
+            if R == 4 {
+                y.copy_from_slice(&V::sum_4(std::array::from_fn(|r| acc[r % R][i])));
+            } else {
+                y.iter_mut().zip(&acc).for_each(|(y, acc)| *y = V::sum(acc[i]));
             }
         }
     }

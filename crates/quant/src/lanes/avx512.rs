@@ -211,6 +211,20 @@ impl Lanes for Evex {
         }
     }
     #[inline(always)]
+    unsafe fn sum_4([a, b, c, d]: [__m512; 4]) -> [f32; 4] {
+        // Halves of 256 bits, then of 128, of 64 and of 32: the order of `sum`.
+        unsafe {
+            let ab = _mm512_add_ps(_mm512_shuffle_f32x4::<0x44>(a, b), _mm512_shuffle_f32x4::<0xEE>(a, b));
+            let cd = _mm512_add_ps(_mm512_shuffle_f32x4::<0x44>(c, d), _mm512_shuffle_f32x4::<0xEE>(c, d));
+            let all =
+                _mm512_add_ps(_mm512_shuffle_f32x4::<0x88>(ab, cd), _mm512_shuffle_f32x4::<0xDD>(ab, cd));
+            let all = _mm512_add_ps(all, _mm512_permute_ps::<0x4E>(all));
+            let all = _mm512_add_ps(all, _mm512_movehdup_ps(all));
+            let places = _mm512_setr_epi32(0, 4, 8, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+            std::mem::transmute(_mm512_castps512_ps128(_mm512_permutexvar_ps(places, all)))
+        }
+    }
+    #[inline(always)]
     unsafe fn sums_4(vectors: [__m512i; 4]) -> [i32; 4] {
         unsafe {
             let [[a, b], [c, d]] = interleaved(vectors);

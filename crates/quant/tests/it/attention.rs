@@ -5,15 +5,15 @@ use std::slice::from_ref;
 
 use quant::Isa;
 use quant::attention::{
-    Attention, Block, Coded, GROUP, POSITIONS, Partial, Room, Stored, attend, encode_keys, encode_values,
-    keys, narrow, padded, value_place, values,
+    Attention, Block, Coded, GROUP, POSITIONS, Partial, Relative, Room, Stored, attend, encode_keys,
+    encode_values, keys, narrow, padded, value_place, values,
 };
 
 use crate::Noise;
 
 /// Attention over spans of some pages, put together.
 struct Case<'a> {
-    how: Attention,
+    how: Attention<'a>,
     sinks: Option<&'a [f32]>,
     q: &'a [f32],
     k: &'a [f32],
@@ -103,7 +103,11 @@ impl Case<'_> {
             });
             let mut part = vec![f32::NAN; Partial::room(queries, e)];
             let mut part = Partial::within(&mut part, queries);
-            attend(isa, self.how, self.q, &blocks.collect::<Vec<_>>(), &seen, &mut room, &mut part);
+            // Counted from the first position of the span.
+            let relative = self.how.relative;
+            let relative = relative.map(|r| Relative { first: r.first - start.cast_signed(), ..r });
+            let how = Attention { relative, ..self.how };
+            attend(isa, how, self.q, &blocks.collect::<Vec<_>>(), &seen, &mut room, &mut part);
             all.merge(isa, part.found());
         }
         let mut out = vec![f32::NAN; queries * e];
@@ -114,17 +118,23 @@ impl Case<'_> {
 
     fn want(&self, visible: &[Range<usize>]) -> Vec<f64> {
         let (d, stride, e) = self.sizes;
-        let rows = self.q.chunks(self.how.heads * d).zip(visible);
-        let queries =
-            rows.flat_map(|(q, seen)| q.chunks(d).enumerate().map(move |(head, q)| (head, q, seen)));
+        let rows = self.q.chunks(self.how.heads * d).zip(visible).enumerate();
+        let queries = rows
+            .flat_map(|(row, (q, seen))| q.chunks(d).enumerate().map(move |(head, q)| (row, head, q, seen)));
+        let added = |row: usize, head: usize, position: usize| {
+            let Some(Relative { table, first }) = self.how.relative else { return 0.0 };
+            let width = (table.len() / self.how.heads).cast_signed();
+            let place = position.cast_signed() - first - row.cast_signed() + width / 2;
+            f64::from(table[head * width.cast_unsigned() + place.clamp(0, width - 1).cast_unsigned()])
+        };
         queries
-            .flat_map(|(head, q, seen)| {
-                let score = |k: &[f32]| {
+            .flat_map(|(row, head, q, seen)| {
+                let score = |(position, k): (usize, &[f32])| {
                     let z: f64 = q.iter().zip(k).map(|(q, k)| f64::from(*q) * f64::from(*k)).sum();
-                    let z = z * f64::from(self.how.scale);
+                    let z = (z + added(row, head, position)) * f64::from(self.how.scale);
                     self.how.soft_cap.map_or(z, |c| f64::from(c) * (z / f64::from(c)).tanh())
                 };
-                let keys = self.k.chunks(d).skip(seen.start).take(seen.len());
+                let keys = self.k.chunks(d).enumerate().skip(seen.start).take(seen.len());
                 let sink = self.sinks.map(|sinks| f64::from(sinks[head]));
                 let scores: Vec<f64> = keys.map(score).chain(sink).collect();
                 let most = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -162,7 +172,7 @@ fn it_equals_its_definition() {
         for (soft_cap, sinks, e) in
             [(None, None, d), (Some(2.0), None, d), (None, Some(&sinks[..]), d - d / 3)]
         {
-            let how = Attention { heads, scale: 1.0 / (d as f32).sqrt(), soft_cap };
+            let how = Attention { heads, scale: 1.0 / (d as f32).sqrt(), soft_cap, relative: None };
             let v = if e == d { &own } else { &k };
             let case = Case { how, sinks, q: &q, k: &k, v, sizes: (d, d, e) };
             let want = case.want(from_ref(&(0..n)));
@@ -182,13 +192,37 @@ fn it_equals_its_definition() {
     }
 }
 
+/// Tables that reach less far than positions, and farther; rows in the middle, and before and after all positions.
+#[test]
+fn addends_go_by_distance() {
+    let mut noise = Noise(12);
+    let (d, n, visible) = (16, 200, [0..150, 3..160, 70..200]);
+    for (heads, reach, first) in [(1, 0, 0), (2, 7, 90), (3, 150, 20), (1, 3, -5), (2, 300, 198), (2, 4, 230)]
+    {
+        let q = noise.floats(visible.len() * heads * d);
+        let (k, v) = (noise.floats(n * d), noise.floats(n * d));
+        let table = noise.floats(heads * (2 * reach + 1));
+        let relative = Some(Relative { table: &table, first });
+        let how = Attention { heads, scale: 0.3, soft_cap: None, relative };
+        let case = Case { how, sinks: None, q: &q, k: &k, v: &v, sizes: (d, d, d) };
+        let want = case.want(&visible);
+        for isa in Isa::available() {
+            let out = case.run(isa, &visible, 2);
+            for (found, want) in out.iter().zip(&want) {
+                let what = format!("{heads} heads, {reach} far, {first}, {}", isa.name());
+                assert!((f64::from(*found) - want).abs() < 2e-6, "{what}: {found}, not {want}");
+            }
+        }
+    }
+}
+
 #[test]
 fn what_is_stored_is_read_as_what_it_stands_for() {
     let mut noise = Noise(5);
     for (heads, d, n) in [(1, 64, 70), (3, 64, 128), (8, 64, 100), (2, 80, 40), (6, 96, 65), (3, 7, 10)] {
         let q = noise.floats(heads * d);
         let (k, v) = (noise.floats(n * d), noise.floats(n * d));
-        let how = Attention { heads, scale: 1.0, soft_cap: None };
+        let how = Attention { heads, scale: 1.0, soft_cap: None, relative: None };
         for kind in KINDS {
             // Attention over what each page stands for.
             let (mut k_read, mut v_read) = (vec![], vec![]);
@@ -243,7 +277,7 @@ fn rows_of_queries_give_what_each_gives_alone() {
         let q = noise.floats(visible.len() * heads * d);
         let (k, v) = (noise.floats(n * d), noise.floats(n * d));
         for (isa, soft_cap) in Isa::available().into_iter().flat_map(|isa| [(isa, None), (isa, Some(2.0))]) {
-            let how = Attention { heads, scale: 0.3, soft_cap };
+            let how = Attention { heads, scale: 0.3, soft_cap, relative: None };
             let case = |q| Case { how, sinks: None, q, k: &k, v: &v, sizes: (d, d, d) };
             for kind in KINDS {
                 let together = case(&q).run_stored(isa, &visible, 2, kind);
@@ -269,7 +303,7 @@ fn rows_of_queries_give_what_each_gives_alone() {
 fn a_row_that_sees_what_is_not_there_is_refused() {
     let keys = [0.0; 8 * POSITIONS];
     let block = Block { keys: Stored::F32(&keys), values: None };
-    let how = Attention { heads: 1, scale: 1.0, soft_cap: None };
+    let how = Attention { heads: 1, scale: 1.0, soft_cap: None, relative: None };
     let mut out = [0.0; 10];
     let mut out = Partial::within(&mut out, 1);
     attend(Isa::Scalar, how, &[0.0; 8], &[block], from_ref(&(1..65)), &mut Room::new(1, 1, 8, 8), &mut out);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::Io;
 #[cfg(target_os = "linux")]
 use super::direct::Direct;
-use super::mmap::Mapped;
+use super::mmap::{Map, Mapped};
 use super::pread::Pread;
 use super::system::is_remote;
 use crate::{ByteSource, Error, Identity, platform};
@@ -66,10 +66,12 @@ impl OpenFile {
         let OpenFile { path, file, was } = self;
         let remote = is_remote(&file);
         // Nothing of an empty file can be mapped.
-        let io = if io == Io::Auto && remote || was.is_empty() { Io::Pread } else { io };
+        let slow = remote && matches!(io, Io::Auto | Io::CopyOnWrite);
+        let io = if slow || was.is_empty() { Io::Pread } else { io };
         Ok(match io {
-            Io::Auto | Io::Mmap => {
-                let map = Mapped::new(file, was, &path, remote).map_err(|e| Error::io(&path, "map", e))?;
+            Io::Auto | Io::Mmap | Io::CopyOnWrite => {
+                let map = Map::of(&file, io == Io::CopyOnWrite).map_err(|e| Error::io(&path, "map", e))?;
+                let map = Mapped::new(map, file, was, &path, remote);
                 if huge {
                     map.in_huge_pages();
                 }

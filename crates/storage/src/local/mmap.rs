@@ -18,7 +18,7 @@ use crate::{ByteSource, Fill, Identity, Pace, platform};
 #[cfg(unix)]
 const KEPT: i32 = 512;
 
-/// A file mapped into memory, read-only.
+/// A file mapped into memory.
 ///
 /// The map lends. Long runs are copied by reading the file: that costs no page faults, what was copied does not count as
 /// this process's memory, and a file that shrinks is an error.
@@ -26,7 +26,7 @@ const KEPT: i32 = 512;
 pub(super) struct Mapped {
     /// Goes before the map does: the addresses may be another's at once.
     _registered: Option<Registration>,
-    map: memmap2::Mmap,
+    map: Map,
     /// Where it is, if too many are open to keep it so.
     file: Result<File, PathBuf>,
     was: Identity,
@@ -34,19 +34,61 @@ pub(super) struct Mapped {
 }
 
 impl Mapped {
-    /// Maps the whole of `file`, which must be regular and not empty, `was` that when it was opened, and is called `path`
-    /// should its pages go.
-    pub(super) fn new(file: File, was: Identity, path: &Path, remote: bool) -> io::Result<Mapped> {
-        // SAFETY: the map is read-only and private to this type, and lives as long as the slices it gives.
+    /// `map` of the whole of `file`, `was` that when it was opened, which is called `path` should its pages go.
+    pub(super) fn new(map: Map, file: File, was: Identity, path: &Path, remote: bool) -> Mapped {
+        let registered = Registration::new(map.as_ptr(), map.len(), path);
+        let file = if is_kept(&file) { Ok(file) } else { Err(path.to_owned()) };
+        Mapped { _registered: registered, map, file, was, remote }
+    }
+}
+
+/// The pages of a file.
+#[derive(Debug)]
+pub(super) enum Map {
+    /// Read-only, and the system's, which other processes share.
+    Shared(memmap2::Mmap),
+    /// A page that is written to becomes this process's own.
+    Private(memmap2::MmapMut),
+}
+
+impl Map {
+    /// The whole of `file`, which must be regular and not empty.
+    pub(super) fn of(file: &File, private: bool) -> io::Result<Map> {
+        // SAFETY: the map belongs to the `Mapped` that it goes to, and lives as long as the slices that it gives.
         // What cannot be promised is that no other process writes to or shortens the file meanwhile: the
         // bytes may then change under a reader, a `&str` that was checked may stop being UTF-8, and touching
         // a page past the new end raises SIGBUS, which `Io::guard_maps` makes an error. What parses the mapped
         // header checks every bound on each access, so that such a writer can cause wrong values, but no access
-        // out of bounds. Who must survive a hostile writer uses `Io::Pread`.
-        let map = unsafe { memmap2::Mmap::map(&file)? };
-        let registered = Registration::new(map.as_ptr(), map.len(), path);
-        let file = if is_kept(&file) { Ok(file) } else { Err(path.to_owned()) };
-        Ok(Mapped { _registered: registered, map, file, was, remote })
+        // out of bounds. Who must survive a hostile writer uses `Io::Pread`. A private map is written to by those alone
+        // who keep what `ByteSource::is_private` asks for.
+        Ok(unsafe {
+            if private {
+                // Most pages are never written to: no memory is set aside for them.
+                Map::Private(memmap2::MmapOptions::new().no_reserve_swap().map_copy(file)?)
+            } else {
+                Map::Shared(memmap2::Mmap::map(file)?)
+            }
+        })
+    }
+
+    /// A hint about `part` of it.
+    #[cfg(target_os = "linux")]
+    fn advise(&self, advice: memmap2::Advice, part: Range<usize>) {
+        let _ = match self {
+            Map::Shared(map) => map.advise_range(advice, part.start, part.len()),
+            Map::Private(map) => map.advise_range(advice, part.start, part.len()),
+        };
+    }
+}
+
+impl std::ops::Deref for Map {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Map::Shared(map) => map,
+            Map::Private(map) => map,
+        }
     }
 }
 
@@ -55,7 +97,7 @@ impl Mapped {
     pub(super) fn in_huge_pages(&self) {
         #[cfg(target_os = "linux")]
         {
-            let _ = self.map.advise(memmap2::Advice::HugePage);
+            self.map.advise(memmap2::Advice::HugePage, 0..self.map.len());
         }
     }
 }
@@ -101,24 +143,31 @@ impl ByteSource for Mapped {
         Some(&self.map)
     }
 
+    fn is_private(&self) -> bool {
+        matches!(self.map, Map::Private(_))
+    }
+
     #[cfg(target_os = "linux")]
     fn prefetch(&self, range: Range<u64>) {
         let (Ok(start), Ok(end)) = (usize::try_from(range.start), usize::try_from(range.end)) else { return };
-        let Some(part) = self.map.get(start..end) else { return };
+        if self.map.get(start..end).is_none() {
+            return;
+        }
         // All of it is asked of the disk before any of it is waited for. Both are hints: what they leave out is read when it is touched.
-        let _ = self.map.advise_range(memmap2::Advice::WillNeed, start, part.len());
-        let _ = self.map.advise_range(memmap2::Advice::PopulateRead, start, part.len());
+        self.map.advise(memmap2::Advice::WillNeed, start..end);
+        self.map.advise(memmap2::Advice::PopulateRead, start..end);
     }
 
     #[cfg(target_os = "linux")]
     fn leave(&self, range: Range<u64>) {
         let (Ok(start), Ok(end)) = (usize::try_from(range.start), usize::try_from(range.end)) else { return };
-        let Some(part) = self.map.get(start..end) else { return };
+        // What was written to private pages would be lost.
+        let Map::Shared(map) = &self.map else { return };
+        let Some(part) = map.get(start..end) else { return };
         // SAFETY: the range is inside the map. It is one of a file, shared and never written through, so that this only
         // takes pages out of the table: who touches them later, slices of them that are lent included, finds the file's
         // bytes again. It is a hint, whose failure costs memory alone.
-        let _ =
-            unsafe { self.map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, part.len()) };
+        let _ = unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, part.len()) };
     }
 
     fn kind(&self) -> &'static str {

@@ -30,7 +30,9 @@ fn a_directory_is_listed_and_its_files_are_opened() {
     put(dir.path(), "b", b"bytes");
     put(dir.path(), "sub/deep/c", b"c");
     put(dir.path(), "empty", b"");
-    for (io, kind) in [(Io::Auto, "mmap"), (Io::Mmap, "mmap"), (Io::Pread, "pread")] {
+    for (io, kind) in
+        [(Io::Auto, "mmap"), (Io::Mmap, "mmap"), (Io::CopyOnWrite, "mmap"), (Io::Pread, "pread")]
+    {
         let files = LocalFiles::new(dir.path()).with_io(io);
         assert_eq!(files.list(&Name::ROOT).unwrap(), ["b", "empty", "sub"]);
         assert_eq!(files.list(&name("sub")).unwrap(), ["deep"]);
@@ -38,6 +40,7 @@ fn a_directory_is_listed_and_its_files_are_opened() {
         assert_eq!(content(&files, "empty").unwrap(), b"");
         let source = files.open(&name("b")).unwrap();
         assert_eq!((source.kind(), source.mapped().is_some()), (kind, kind == "mmap"));
+        assert_eq!(source.is_private(), io == Io::CopyOnWrite);
         assert!(files.open_small(&name("b")).unwrap().mapped().is_none());
         let Some(Identity::File { len, inode, .. }) = source.identity() else { panic!("a file") };
         assert!(len == 5 && inode > 0);

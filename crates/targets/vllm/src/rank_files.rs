@@ -2,7 +2,6 @@
 //!
 //! Source: vllm/model_executor/model_loader/sharded_state_loader.py, v0.33.0.
 
-use std::fmt;
 use std::sync::Arc;
 
 use checkpoint::Checkpoint;
@@ -11,7 +10,7 @@ use plan::Codecs as _;
 use tensor::{Diagnostic, Diagnostics, Dtype, Expr, Scheme, Shape, Step, Target};
 
 use load::Plan;
-use planner::Request;
+use planner::{Error, Request};
 
 use crate::family;
 
@@ -46,6 +45,31 @@ pub fn rename(request: &mut Request, model: &Model) {
     request.tie_to_first_names();
 }
 
+/// The plan of the whole state of the modules on the rank of `request`, under the names of their `state_dict`. A parameter for which `held`
+/// has a scheme becomes that while it is loaded, and so does one that is tied to it.
+///
+/// # Errors
+/// Whatever does not fit, as [`Request::compile`] says; [`Error::Refused`] if vLLM would misread it.
+pub fn state(
+    mut request: Request,
+    model: &Model,
+    checkpoint: &Checkpoint,
+    held: impl Fn(&str) -> Option<Arc<Scheme>>,
+) -> Result<Plan, Error> {
+    rename(&mut request, model);
+    let mut wanted: Vec<_> = request.targets.iter().map(|target| held(&target.name)).collect();
+    for (other, first) in request.ties() {
+        let of_first = wanted[first].clone();
+        wanted[other] = wanted[other].take().or(of_first);
+    }
+    for (target, scheme) in request.targets.iter_mut().zip(wanted) {
+        target.scheme = scheme.or(target.scheme.take());
+    }
+    let before = request.compile_unmerged()?;
+    complete(&mut request, &before, model, checkpoint)?;
+    request.compile()
+}
+
 /// Adds the tensors that no checkpoint has to a request that was compiled to `plan`, before its targets got their
 /// current encodings.
 ///
@@ -56,7 +80,7 @@ pub fn complete(
     plan: &Plan,
     model: &Model,
     checkpoint: &Checkpoint,
-) -> Result<(), Refused> {
+) -> Result<(), Error> {
     let held = request.targets.iter().zip(plan.params());
     let planned: Vec<Saved> = held
         .map(|(target, param)| Saved {
@@ -86,7 +110,7 @@ pub fn complete(
     if !wrong.is_empty() {
         let hint = "encode all of it as bf16, or have vLLM load the checkpoint itself".to_owned();
         let what: Diagnostics = wrong.into_iter().map(Diagnostic::new).collect();
-        return Err(Refused { what: what.with_hint(hint) });
+        return Err(Error::Refused { what: what.with_hint(hint) });
     }
     let constant = |name: String, n: i32, scheme: &Arc<Scheme>| Target {
         name,
@@ -120,28 +144,6 @@ pub fn complete(
     }
     request.targets.extend(more);
     Ok(())
-}
-
-/// Why vLLM would not load the files of a rank, or not as they are meant.
-#[derive(Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}", what.problems())]
-pub struct Refused {
-    /// Everything that is in the way.
-    pub what: Diagnostics,
-}
-
-impl Refused {
-    /// Returns what to do about it.
-    pub fn hints(&self) -> Vec<String> {
-        self.what.hints()
-    }
-}
-
-/// As people read it, hints included: this is what a `main` that ends with one prints.
-impl fmt::Debug for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.what, f)
-    }
 }
 
 /// A tensor in the file of a rank.

@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use checkpoint::{Checkpoint, HfMetadata};
 use model::{Mesh, Model};
-use planner::{Adapter, runtime_layouts};
+use planner::{Adapter, Error, runtime_layouts};
 use tensor::{
     Binding, Bindings, Copies, DropRule, Expr, Inverse, Made, OneWay, Pattern, Presence, Shape, take_apart,
 };
 
-use crate::rank_files::{CACHE, Refused};
+use crate::rank_files::CACHE;
 use crate::{LAYOUT, family};
 
 /// A model whose parameters lie in the files of vLLM's ranks.
@@ -36,8 +36,8 @@ impl Rejoined {
     ///
     /// # Errors
     /// If it was not opened so, or the ranks' tensors cannot be the shares of `model`.
-    pub fn of(checkpoint: &Checkpoint, model: &Model, mesh: &Mesh) -> Result<Rejoined, Refused> {
-        let refused = |what: String| Refused { what: what.into() };
+    pub fn of(checkpoint: &Checkpoint, model: &Model, mesh: &Mesh) -> Result<Rejoined, Error> {
+        let refused = |what: String| Error::Refused { what: what.into() };
         let Some(files) = checkpoint.metadata().hf().and_then(HfMetadata::ranks) else {
             return Err(refused("these are not the files of all of vLLM's ranks".to_owned()));
         };

@@ -306,8 +306,8 @@ fn vocabularies() -> Vec<(&'static str, Gguf, &'static str)> {
         ),
         (
             "an unknown kind",
-            set("model", kind::STR, &string("bert")),
-            "tokenizer model `bert` is not supported",
+            set("model", kind::STR, &string("rwkv")),
+            "tokenizer model `rwkv` is not supported",
         ),
         (
             "an unknown cut",

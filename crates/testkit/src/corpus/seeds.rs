@@ -1,5 +1,7 @@
 //! What each fuzz target starts from: the corpus of malformed checkpoints, and what is sound.
 
+use std::path::Path;
+
 use super::build::Gguf;
 use super::models::{self, absurd};
 use super::{Made, corpus, pickle};
@@ -30,6 +32,28 @@ pub fn of(name: &str) -> Vec<Vec<u8>> {
         "npy" => named(&[".npy"]),
         "npz" => named(&[".npz"]),
         "squish" => named(&["manifest.json"]),
+        "ctranslate2" => {
+            files("golden/whisper", &["ctranslate2-float16/model.bin", "ctranslate2-int8/model.bin"])
+        }
+        "ggml" => files("golden/whisper", &["ggml.bin"]),
+        "audio" => {
+            let names =
+                ["deep.flac", "pipe.flac", "short.flac", "low.mp3", "tagged.mp3", "tone.mp3", "tone.ogg"];
+            let mut all = files("crates/audio/tests/files", &names);
+            let format = [1u16, 2].map(u16::to_le_bytes).concat();
+            let rates = [8000u32, 32_000].map(u32::to_le_bytes).concat();
+            all.push(
+                [
+                    b"RIFF\x44\0\0\0WAVEfmt \x10\0\0\0",
+                    &format[..],
+                    &rates,
+                    b"\x04\0\x10\0data\x20\0\0\0",
+                    &[7; 32],
+                ]
+                .concat(),
+            );
+            all
+        }
         "tokenizer" => named(&["tokenizer.json"]),
         "template" => models::templates().into_iter().map(|(_, source, _)| source.into_bytes()).collect(),
         "rules" => texts(&[
@@ -61,4 +85,10 @@ pub fn of(name: &str) -> Vec<Vec<u8>> {
     seeds.sort();
     seeds.dedup();
     seeds
+}
+
+/// Files of this project that are no longer than a seed may be.
+fn files(folder: &str, names: &[&str]) -> Vec<Vec<u8>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(folder);
+    names.iter().filter_map(|name| std::fs::read(folder.join(name)).ok()).collect()
 }

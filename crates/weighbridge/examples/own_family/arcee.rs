@@ -39,7 +39,7 @@ impl Family for Arcee {
     fn without_effect(&self, dialect: DialectName) -> &'static WithoutEffect {
         match dialect {
             DialectName::Gguf => GGUF_DECODER_WITHOUT_EFFECT,
-            DialectName::Hf => &[
+            _ => &[
                 ("sliding_window", "of other families: every layer sees all positions"),
                 ("layer_types", "of other families: every layer sees all positions"),
             ],
@@ -59,7 +59,7 @@ impl Family for Arcee {
                 }
                 d
             }
-            DialectName::Hf => {
+            _ => {
                 let mut d = describe::hf(c, "ArceeForCausalLM", "arcee", "rms_norm_eps");
                 d.text("hidden_act", c.activation.name());
                 d.flag("attention_bias", own("layers.0.attention.q.bias"));
@@ -82,14 +82,14 @@ impl Family for Arcee {
     fn dialect(&self, name: DialectName) -> Option<Dialect> {
         Some(match name {
             DialectName::Gguf => Dialect::new(name, vec![GGUF_DECODER, GGUF_QKV_INTERLEAVED, GGUF]),
-            DialectName::Hf => Dialect { drops: HF_DROPS, ..Dialect::new(name, vec![HF_DECODER, HF_LLAMA]) },
+            _ => Dialect { drops: HF_DROPS, ..Dialect::new(name, vec![HF_DECODER, HF_LLAMA]) },
         })
     }
 
     fn rope_order(&self, dialect: DialectName) -> RopeOrder {
         match dialect {
             DialectName::Gguf => RopeOrder::Interleaved,
-            DialectName::Hf => RopeOrder::Half,
+            _ => RopeOrder::Half,
         }
     }
 }

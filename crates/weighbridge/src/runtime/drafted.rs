@@ -4,7 +4,7 @@ use checkpoint::Checkpoint;
 use engine::draft::{ModelDraft, Vocab};
 use planner::describe;
 
-use super::{DEFAULT_CONTEXT, Keeping, Runtime, RuntimeOptions};
+use super::{DEFAULT_CONTEXT, Runtime, RuntimeOptions};
 use crate::Error;
 
 impl Runtime {
@@ -44,10 +44,10 @@ impl Runtime {
         self.draft_memory = draft.foreseen();
         let tokenizer = |of: &Runtime| of.tokenizer().ok().cloned();
         let (model_tokenizer, draft_tokenizer) = (tokenizer(self), tokenizer(&draft));
-        let Runtime { runner, session, mut copy, mut form, .. } = draft;
+        let Runtime { runner, session, mut kept, .. } = draft;
         let model = Vocab { size: self.shared().vocab(), tokenizer: model_tokenizer.as_deref() };
         let draft = ModelDraft::new(runner, session, draft_tokenizer.as_deref(), model)?;
-        self.draft_copy = Keeping::begin(&mut copy, &mut form);
+        self.draft_kept = kept.begin();
         Ok(draft)
     }
 }

@@ -6,8 +6,8 @@ use checkpoint::Checkpoint;
 use planner::{LayoutKind, describe};
 use store::{Cache, Key, Listed, Stale, Start, State, Tiers, Weights};
 
-use super::{CacheMode, RuntimeOptions, layout, plan};
 use crate::Error;
+use crate::start::{CacheMode, RuntimeOptions, layout, plan};
 
 /// The tiers of a model on this machine, and what a start with some options uses.
 #[derive(Debug)]

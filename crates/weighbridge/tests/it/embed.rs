@@ -132,6 +132,69 @@ fn odd_strings_have_the_tokens_of_tokenizers() {
     assert!(wrong.is_empty(), "{} of 2000:\n{}", wrong.len(), wrong[..wrong.len().min(10)].join("\n"));
 }
 
+/// The tokenizer of a GGUF file of BERT gives the tokens of the file that it was made of.
+#[test]
+fn odd_strings_have_the_same_tokens_by_the_vocabulary_of_gguf() {
+    use weighbridge::engine::text::{Tokenizer, Vocabulary};
+
+    let words = std::fs::read_to_string(minilm().join("vocab.txt")).unwrap();
+    // As conversion/bert.py of llama.cpp has them.
+    let is_control = |word: &str| ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"].contains(&word);
+    let tokens: Vec<String> = words
+        .lines()
+        .map(|word| match word.strip_prefix("##") {
+            _ if is_control(word) => word.to_owned(),
+            Some(rest) => rest.to_owned(),
+            None => format!("\u{2581}{word}"),
+        })
+        .collect();
+    let vocabulary = Vocabulary {
+        model: "bert",
+        tokens: tokens.iter().map(String::as_bytes).collect(),
+        types: Some(words.lines().map(|word| if is_control(word) { 3 } else { 1 }).collect()),
+        bos: Some(101),
+        sep: Some(102),
+        unk: Some(100),
+        ..Vocabulary::default()
+    };
+    let tokenizer = Tokenizer::from_vocabulary(&vocabulary).unwrap();
+    let golden = golden();
+    for string in golden["strings"].as_array().unwrap() {
+        let text = string["text"].as_str().unwrap();
+        let wanted: Vec<u32> = serde_json::from_value(string["ids"].clone()).unwrap();
+        assert_eq!(tokenizer.encode_within(text, 100_000).unwrap(), (wanted, 0), "{text:?}");
+    }
+    let pair = tokenizer.encode_pair_within("a cat", "dogs", 100).unwrap();
+    assert_eq!((pair.tokens, pair.first), (vec![101, 1037, 4937, 102, 6077, 102], 4));
+}
+
+/// The tokenizers of RoBERTa, XLM-R and MPNet: golden/embed/kinds.py.
+#[test]
+fn odd_strings_have_the_tokens_of_tokenizers_whatever_the_kind() {
+    let golden = golden();
+    let strings = golden["strings"].as_array().unwrap();
+    for kind in ["roberta", "xlm_roberta", "mpnet"] {
+        let path = testkit::golden("embed/tokenizers").join(kind);
+        let json = std::fs::read(path.with_extension("json")).unwrap();
+        let tokenizer = weighbridge::engine::text::Tokenizer::from_json(&json, None).unwrap();
+        let words = std::fs::read(path.with_extension("bin")).unwrap();
+        let mut words = words.as_chunks::<2>().0.iter().map(|word| u32::from(u16::from_le_bytes(*word)));
+        let mut wrong = vec![];
+        for string in strings {
+            let text = string["text"].as_str().unwrap();
+            let count = words.next().unwrap();
+            let wanted: Vec<u32> = words.by_ref().take(count as usize).collect();
+            let (found, left_out) = tokenizer.encode_within(text, 100_000).unwrap();
+            if found != wanted || left_out > 0 {
+                wrong.push(format!("{text:?}: {found:?}, wanted {wanted:?}"));
+            }
+        }
+        assert!(words.next().is_none());
+        let first = wrong[..wrong.len().min(10)].join("\n");
+        assert!(wrong.is_empty(), "{kind}: {} of 2000:\n{first}", wrong.len());
+    }
+}
+
 /// Three poolings that leave the prompt out, two dense layers, prompts of a name: golden/embed/tiny.py.
 #[test]
 fn every_module_of_a_directory_is_obeyed() {

@@ -3,7 +3,7 @@
 use checkpoint::OpenOptions;
 use tensor::Diagnostic;
 use weighbridge::Error;
-use weighbridge::{check, checkpoint, convert, engine, load, model, plan, planner, quant, tensor, vllm};
+use weighbridge::{check, checkpoint, convert, engine, load, model, plan, planner, quant, tensor};
 
 /// Holds an error of one crate, as it is and through the façade's, which passes on what is beneath.
 fn holds(display: String, debug: &str, hints: &[String]) {
@@ -65,12 +65,10 @@ fn diagnostic() -> Diagnostic {
 #[test]
 fn hints_stand_beside_the_message_in_every_crate() {
     let load = || load::Error::LittleMemory { param: "a".into(), wanted: 2, memory: 1, least: 2 };
-    let refused = || vllm::rank_files::Refused { what: diagnostic().into() };
     hold!(
         quant::Error::IsaUnknown { name: "mmx".into() },
         unsupported(),
         misfit(),
-        refused(),
         planner::parse_rules("rules", "rules = []").unwrap_err(),
     );
     hold_passed_on!(
@@ -92,6 +90,8 @@ fn hints_stand_beside_the_message_in_every_crate() {
         },
         mapping(),
         planner::Error::Mesh { what: diagnostic() },
+        weighbridge::layout("canonica").unwrap_err(),
+        planner::Preset::known("q4_k_n").unwrap_err(),
         "*=q4_kk".parse::<planner::EncodeRule>().unwrap_err(),
         "*=iq1_s".parse::<planner::EncodeRule>().unwrap_err(),
         load(),
@@ -104,7 +104,7 @@ fn hints_stand_beside_the_message_in_every_crate() {
         convert::Error::Convert { what: diagnostic().into() },
         convert::Error::Diff { what: diagnostic() },
         convert::Error::Imatrix { path: "a".into(), what: "it is empty".into() },
-        convert::Error::from(refused()),
+        convert::Error::from(planner::Error::Refused { what: diagnostic().into() }),
         convert::Error::Plan(planner::Error::Mesh { what: diagnostic() }),
         engine::Error::NoKernel { scheme: "q4_1".into() },
         engine::Error::Text {

@@ -27,7 +27,17 @@ impl Judged<'_> {
         let set = self.case["set"].as_object().into_iter().flatten();
         let gelu =
             set.filter(|(key, _)| key.contains("act")).any(|(_, word)| word.to_string().contains("gelu"));
-        let by_itself = ["gpt2", "gemma2", "gemma3", "bert", "starcoder2", "falcon", "falcon_grouped"];
+        let by_itself = [
+            "gpt2",
+            "gemma2",
+            "gemma3",
+            "bert",
+            "starcoder2",
+            "falcon",
+            "falcon_grouped",
+            "distilbert",
+            "modernbert_plain",
+        ];
         let by_itself = by_itself.contains(&self.family);
         if gelu || by_itself { NEAR_WITH_GELU } else { NEAR }
     }
@@ -234,7 +244,7 @@ fn check_read(name: &str, judged: &Value) -> Vec<String> {
         Err(why) => return vec![format!("{name} as it is: {why}")],
     };
     let Metadata::Gguf(gguf) = stored.metadata() else { panic!("gguf") };
-    let general = ["general.architecture", "tokenizer.ggml.model"];
+    let general = ["general.architecture", "tokenizer.ggml.model", "tokenizer.ggml.token_type_count"];
     let general = gguf.iter().filter(|(k, _)| general.contains(k)).map(|(k, v)| (k.to_owned(), plain(v)));
     let general: Map<String, Value> = general.collect();
     let lost = std::fs::read(stem(name).with_extension("bin")).unwrap();

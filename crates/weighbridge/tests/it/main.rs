@@ -4,6 +4,7 @@
 mod carry;
 mod check;
 mod convert;
+mod copies;
 mod diff;
 mod draft;
 mod embed;
@@ -11,6 +12,8 @@ mod encoding;
 mod examples;
 mod exported;
 mod families;
+mod forms;
+mod gguf_encoders;
 mod golden;
 mod harness;
 mod hints;
@@ -29,6 +32,7 @@ mod pipeline;
 mod presets;
 mod quantised;
 mod real;
+mod rerank;
 mod said;
 mod scaled;
 mod schedule;
@@ -41,8 +45,10 @@ mod staged;
 #[cfg(unix)]
 mod store;
 mod streamed;
+mod transcriber;
 mod verified;
 mod vllm;
+mod whisper;
 mod wrappers;
 
 use std::path::PathBuf;

@@ -260,6 +260,17 @@ pub(crate) fn check(name: &str) {
     assert!(failures.is_empty(), "{} of {}:\n{}", failures.len(), cases.len(), failures.join("\n"));
 }
 
+/// The vectors of an encoder by the backend for the processor.
+fn check_cpu(name: &str) {
+    let (family, dir) = (Family::read(name), tempfile::tempdir().unwrap());
+    family.write(dir.path(), &Value::Null);
+    let ids = family.ids();
+    let options = RuntimeOptions { threads: Some(2), context: Some(ids.len()), ..RuntimeOptions::default() };
+    let found = family.hidden(dir.path(), &options, &ids).unwrap();
+    let off = distance(&found, family.row(0));
+    assert!(off <= NEAR, "{name}: {off:e}");
+}
+
 macro_rules! families {
     ($($name:ident),*) => {$(
         #[test]
@@ -282,7 +293,6 @@ families!(
     deepseek_v2,
     deepseek_v3,
     gpt_oss,
-    bert,
     qwen3_biased,
     gemma3_parts,
     starcoder2,
@@ -293,3 +303,15 @@ families!(
     falcon,
     falcon_grouped
 );
+
+macro_rules! encoders {
+    ($($name:ident),*) => {$(
+        #[test]
+        fn $name() {
+            check(stringify!($name));
+            check_cpu(stringify!($name));
+        }
+    )*};
+}
+
+encoders!(bert, roberta, xlm_roberta, distilbert, mpnet, modernbert, modernbert_plain, nomic_bert);

@@ -173,6 +173,15 @@ impl GgufMetadata {
         self.elements(key, "an array of u32", |array| array.of(ValueType::U32, u32::from_le_bytes))
     }
 
+    /// An array of `u8`, or of `i8` taken for such.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] if the value is another.
+    pub fn octets(&self, key: &str) -> Result<Option<&[u8]>, Error> {
+        let octets = |array: Array<'_>| [ValueType::U8, ValueType::I8].contains(&array.element());
+        self.elements(key, "an array of u8", |array| octets(array).then(|| array.bytes()))
+    }
+
     /// An array of truth values.
     ///
     /// # Errors

@@ -58,6 +58,11 @@ impl ArrayBuf {
         ArrayBuf { element: ValueType::Str, len, bytes }
     }
 
+    /// An array of `u8`.
+    pub fn octets(values: &[u8]) -> ArrayBuf {
+        ArrayBuf { element: ValueType::U8, len: values.len() as u64, bytes: values.to_vec() }
+    }
+
     /// An array of `bool`.
     pub fn bools(values: &[bool]) -> ArrayBuf {
         let bytes = values.iter().map(|v| u8::from(*v)).collect();

@@ -43,7 +43,7 @@ pub(crate) fn form(tensors: &[Outgoing], metadata: &[(&str, Value<'_>)]) -> Resu
     let data =
         if tensors.is_empty() { head.len() as u64 } else { (head.len() as u64).next_multiple_of(alignment) };
     let offsets = starts.into_iter().map(|start| vec![data + start]).collect();
-    Ok(Flat { head, offsets, len: data.saturating_add(next) })
+    Ok(Flat { head, between: vec![], offsets, len: data.saturating_add(next) })
 }
 
 /// Returns the files of `tensors`, with the suffixes of their names and the tensors in each. The first has all of

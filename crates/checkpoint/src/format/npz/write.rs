@@ -73,7 +73,7 @@ pub(crate) fn form(tensors: &[Outgoing]) -> Result<(Flat, Archive), Error> {
     }
     refused.check(super::NAME, "a numpy dtype")?;
     let len = archive.end.saturating_add(archive.tail().len() as u64);
-    Ok((Flat { head: vec![], offsets, len }, archive))
+    Ok((Flat { head: vec![], between: vec![], offsets, len }, archive))
 }
 
 fn data(tensor: &Outgoing, shape: &Shape, refused: &mut Refusals) -> Option<u64> {

@@ -102,7 +102,16 @@ pub(crate) fn form(
             *offset = data.saturating_add(start);
         }
     }
-    Ok(Flat { head, offsets, len: data.saturating_add(next) })
+    Ok(Flat { head, between: vec![], offsets, len: data.saturating_add(next) })
+}
+
+impl Outgoing {
+    /// The plain tensors by which safetensors files hold it, one for each plane of its scheme, with their dtypes and shapes. `None` if
+    /// its scheme has no such form.
+    pub fn plain_tensors(&self) -> Option<Vec<(String, Dtype, Shape)>> {
+        let planes = split(0, self).ok()?;
+        Some(planes.into_iter().map(|plane| (plane.name, plane.dtype, plane.shape)).collect())
+    }
 }
 
 /// The names under which a file holds `tensor`, which [`form`] has taken.

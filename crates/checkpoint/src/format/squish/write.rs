@@ -38,7 +38,7 @@ pub(crate) fn form(tensors: &[Outgoing]) -> Result<(Vec<DraftFile>, Vec<OutFile>
         for ((suffix, head), plane) in planes.into_iter().zip(scheme.planes.iter()) {
             let at = head.len() as u64;
             let data = scheme.plane_bytes(plane, shape).unwrap_or(0);
-            let flat = Flat { head, offsets: vec![vec![at]], len: at.saturating_add(data) };
+            let flat = Flat { head, between: vec![], offsets: vec![vec![at]], len: at.saturating_add(data) };
             let file = format!("{TENSORS}/{key}{suffix}{SUFFIX}");
             arrays.push(DraftFile { name: file, tensors: vec![index], flat });
         }

@@ -122,6 +122,9 @@ pub(super) fn apply(file: &mut File, config: &Value) -> Result<(), Error> {
         eos: named("eos_token"),
         pad: named("pad_token"),
         unk: named("unk_token"),
+        sep: named("sep_token"),
+        cls: named("cls_token"),
+        mask: named("mask_token"),
         add_prefix_space: config["add_prefix_space"].as_bool(),
     };
     contradictions(file, config);

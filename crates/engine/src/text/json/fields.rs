@@ -199,6 +199,7 @@ const NORMALIZERS: &[Component] = &[
     part("NFKD", &[]),
     part("Lowercase", &[]),
     part("Nmt", &[]),
+    part("Precompiled", &[text("precompiled_charsmap")]),
     REPLACE,
     part("Prepend", &[text("prepend")]),
     part("ByteLevel", &[]),

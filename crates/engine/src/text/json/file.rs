@@ -64,6 +64,14 @@ pub(in super::super) struct Added {
     pub(in super::super) special: bool,
 }
 
+impl Added {
+    /// One that is found wherever it stands.
+    pub(super) fn plain(id: u32, content: &str, special: bool) -> Added {
+        let content = content.to_owned();
+        Added { id, content, single_word: false, lstrip: false, rstrip: false, normalized: false, special }
+    }
+}
+
 /// Ids of the tokens that `tokenizer_config.json` gives a role.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in super::super) struct Roles {
@@ -71,6 +79,9 @@ pub(in super::super) struct Roles {
     pub(in super::super) eos: Option<u32>,
     pub(in super::super) pad: Option<u32>,
     pub(in super::super) unk: Option<u32>,
+    pub(in super::super) sep: Option<u32>,
+    pub(in super::super) cls: Option<u32>,
+    pub(in super::super) mask: Option<u32>,
     /// `add_prefix_space` of tokenizer_config.json; only the conversion to GGUF uses it.
     pub(in super::super) add_prefix_space: Option<bool>,
 }

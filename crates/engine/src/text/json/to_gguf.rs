@@ -1,4 +1,9 @@
 //! A checked `tokenizer.json` in the words of GGUF, and what these words do not say.
+//!
+//! Source: gguf-py/gguf/vocab.py@0c1e57098, `SpecialVocab`; conversion/base.py there, `get_vocab_base`.
+
+mod unigram;
+mod wordpiece;
 
 use super::super::pretokenize::PreTokenizer;
 use super::super::vocabulary::kinds;
@@ -9,11 +14,48 @@ use super::{LLAMA3, QWEN2, frame, spaces};
 impl File {
     /// The vocabulary that GGUF would hold.
     pub(super) fn to_vocabulary(&self) -> Result<(VocabularyBuf, Vec<TokenizerLoss>), Error> {
-        let refused = |problems| Error::Refused { file: FILE, problems };
-        let one = |path: &str, said: String| refused(vec![(path.to_owned(), said)]);
-        let Model::Bpe(model) = &self.model else {
-            return Err(one("model.type", "GGUF has words for BPE only, as far as is known here".to_owned()));
+        let (mut problems, mut losses) = (Problems::new(), vec![]);
+        let vocabulary = match &self.model {
+            Model::Bpe(model) => return self.bpe(model),
+            Model::WordPiece { unk, prefix, longest } => {
+                let unk = self.ids.get(unk.as_str()).copied();
+                self.wordpiece(unk, prefix, *longest, &mut problems, &mut losses)
+            }
+            Model::Unigram { pieces, unk, byte_fallback } => {
+                self.unigram(pieces, *unk, *byte_fallback, &mut problems, &mut losses)
+            }
+            Model::WordLevel { .. } => {
+                problems.push(("model.type".to_owned(), "GGUF has no words for WordLevel".to_owned()));
+                VocabularyBuf::default()
+            }
         };
+        self.flags(&mut losses);
+        if problems.is_empty() {
+            Ok((vocabulary, losses))
+        } else {
+            Err(Error::Refused { file: FILE, problems })
+        }
+    }
+
+    /// The tokens with a role, and those around a text.
+    fn roles(&self, losses: &mut Vec<TokenizerLoss>) -> VocabularyBuf {
+        let roles = &self.roles;
+        let mut vocabulary = VocabularyBuf {
+            bos: roles.bos.or(roles.cls),
+            eos: roles.eos.or(roles.sep),
+            pad: roles.pad,
+            unk: roles.unk,
+            sep: roles.sep,
+            cls: roles.cls,
+            mask: roles.mask,
+            ..VocabularyBuf::default()
+        };
+        self.frame(&mut vocabulary, losses);
+        vocabulary
+    }
+
+    fn bpe(&self, model: &Bpe) -> Result<(VocabularyBuf, Vec<TokenizerLoss>), Error> {
+        let refused = |problems| Error::Refused { file: FILE, problems };
         let mut losses = Vec::new();
         let spaces = spaces::prefix(self, model, &mut losses);
         let mut problems = Problems::new();
@@ -33,20 +75,16 @@ impl File {
         if !problems.is_empty() {
             return Err(refused(problems));
         }
-        let mut vocabulary = VocabularyBuf {
+        let vocabulary = VocabularyBuf {
             model: "gpt2".to_owned(),
             pre: pre.map(str::to_owned),
             tokens,
             types: Some(types),
             merges,
             unk: model.unk.as_ref().and_then(|unk| self.ids.get(unk.as_str()).copied()).or(self.roles.unk),
-            bos: self.roles.bos,
-            eos: self.roles.eos,
-            pad: self.roles.pad,
             add_space_prefix: self.roles.add_prefix_space,
-            ..VocabularyBuf::default()
+            ..self.roles(&mut losses)
         };
-        self.frame(&mut vocabulary, &mut losses);
         self.flags(&mut losses);
         if let Some(name) = pre {
             whole_words(model, name, &mut losses);
@@ -149,6 +187,8 @@ impl File {
         let is = |side: &[u32], id: Option<u32>| matches!((side, id), ([only], Some(id)) if *only == id);
         vocabulary.add_bos = Some(is(&before, vocabulary.bos));
         vocabulary.add_eos = Some(is(&after, vocabulary.eos));
+        let between = frame::of_pair(&self.post_processor).map_or(0, |pair| pair.between.len());
+        vocabulary.add_sep = (between > 0).then_some(between == 2);
         for (side, id, at) in [(&before, vocabulary.bos, "before"), (&after, vocabulary.eos, "after")] {
             if !side.is_empty() && !is(side, id) {
                 let effect = format!("the tokens {side:?} {at} a text are left out");

@@ -1,5 +1,7 @@
 //! A vocabulary as `tokenizer.json` and `tokenizer_config.json`.
 
+mod encoders;
+
 use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
@@ -20,6 +22,9 @@ impl Vocabulary<'_> {
     /// [`Error::Unsupported`] if no known `tokenizer.json` cuts text as the model does; [`Error::Malformed`] for a
     /// token that is not UTF-8, or an id that names none.
     pub fn to_tokenizer_json(&self) -> Result<Vec<u8>, Error> {
+        if let "bert" | "t5" = self.model {
+            return self.encoder_json();
+        }
         let texts = self.texts()?;
         let named = self.kinds_by_name(&texts);
         let kind = |id: usize| {
@@ -28,27 +33,16 @@ impl Vocabulary<'_> {
         };
         let vocab: Map<String, Value> =
             texts.iter().enumerate().map(|(id, text)| ((*text).to_owned(), json!(id))).collect();
-        let added: Vec<Value> = texts
-            .iter()
-            .enumerate()
-            .filter(|(id, _)| matches!(kind(*id), kinds::CONTROL | kinds::USER_DEFINED | kinds::UNKNOWN))
-            .map(|(id, text)| {
-                json!({
-                    "id": id, "content": text, "single_word": false, "lstrip": false, "rstrip": false,
-                    "normalized": false, "special": kind(id) != kinds::USER_DEFINED,
-                })
-            })
-            .collect();
         let shape = match self.model {
             "gpt2" => self.over_bytes()?,
             "llama" => self.over_chars(&texts, &kind)?,
-            other => return Err(unsupported("tokenizer model", other, "gpt2, llama")),
+            other => return Err(unsupported("tokenizer model", other, "gpt2, llama, bert, t5")),
         };
         let file = json!({
             "version": "1.0",
             "truncation": null,
             "padding": null,
-            "added_tokens": added,
+            "added_tokens": added(&texts, &kind),
             "normalizer": shape.normalizer,
             "pre_tokenizer": shape.pre_tokenizer,
             "post_processor": self.frame(&texts)?.unwrap_or(shape.post_processor),
@@ -86,6 +80,10 @@ impl Vocabulary<'_> {
             ("eos_token", self.eos()),
             ("unk_token", self.unk()),
             ("pad_token", self.pad),
+            ("sep_token", self.sep),
+            // GGUF has it as the token that opens a sequence.
+            ("cls_token", self.cls.or(self.bos().filter(|_| self.sep.is_some()))),
+            ("mask_token", self.mask),
         ];
         for (key, id) in roles {
             if let Some(text) = id.and_then(|id| texts.get(id as usize)) {
@@ -93,7 +91,7 @@ impl Vocabulary<'_> {
             }
         }
         put("add_bos_token", json!(self.adds_bos()));
-        put("add_eos_token", json!(self.add_eos.unwrap_or(false)));
+        put("add_eos_token", json!(self.adds_eos()));
         if let Some(adds) = self.add_space_prefix {
             put("add_prefix_space", json!(adds));
         }
@@ -127,32 +125,52 @@ impl Vocabulary<'_> {
         Ok(texts)
     }
 
-    fn by_chars(&self) -> bool {
-        self.model == "llama"
-    }
-
-    /// The token that opens a sequence: a `llama` model without it has 1.
+    /// The token that opens a sequence. Without a key it is llama.cpp's, which differs between kinds of models.
     fn bos(&self) -> Option<u32> {
-        self.bos.or(self.by_chars().then_some(1))
+        self.bos.or(match self.model {
+            "llama" => Some(1),
+            "bert" => Some(101),
+            _ => None,
+        })
     }
 
+    /// The token that ends one: of WordPiece, the separator.
     fn eos(&self) -> Option<u32> {
-        self.eos.or(self.by_chars().then_some(2))
+        match self.model {
+            "llama" => self.eos.or(Some(2)),
+            "bert" => self.sep.or(Some(102)),
+            "t5" => self.eos.or(Some(1)),
+            _ => self.eos,
+        }
     }
 
     fn unk(&self) -> Option<u32> {
-        self.unk.or(self.by_chars().then_some(0))
+        self.unk.or(match self.model {
+            "llama" => Some(0),
+            "bert" => Some(100),
+            "t5" => Some(2),
+            _ => None,
+        })
     }
 
     fn adds_bos(&self) -> bool {
-        let by_kind = || {
-            let pre = PreTokenizer::named(self.pre.unwrap_or("default"));
-            self.by_chars() || pre.is_ok_and(|pre| pre.add_bos)
-        };
-        self.add_bos.unwrap_or_else(by_kind)
+        match self.model {
+            "bert" => true,
+            "t5" => self.add_bos.unwrap_or(false),
+            "llama" => self.add_bos.unwrap_or(true),
+            _ => {
+                let pre = PreTokenizer::named(self.pre.unwrap_or("default"));
+                self.add_bos.unwrap_or_else(|| pre.is_ok_and(|pre| pre.add_bos))
+            }
+        }
     }
 
-    /// Returns the post-processor that puts BOS and EOS around a text, if the model adds them.
+    fn adds_eos(&self) -> bool {
+        self.is_wordpiece() || self.add_eos.unwrap_or(self.model == "t5")
+    }
+
+    /// Returns the post-processor that puts BOS and EOS around a text, if the model adds them. Of two texts, each stands in its own frame,
+    /// but those of an encoder in one, with one or two separators between them.
     fn frame(&self, texts: &[&str]) -> Result<Option<Value>, Error> {
         let special = |add: bool, id: Option<u32>| -> Result<Vec<(u32, &str)>, Error> {
             let Some(id) = id.filter(|_| add) else { return Ok(vec![]) };
@@ -163,26 +181,33 @@ impl Vocabulary<'_> {
             Ok(vec![(id, text.ok_or_else(missing)?)])
         };
         let bos = special(self.adds_bos(), self.bos())?;
-        let eos = special(self.add_eos.unwrap_or(false), self.eos())?;
+        let eos = special(self.adds_eos(), self.eos())?;
         if bos.is_empty() && eos.is_empty() {
             return Ok(None);
         }
-        let sequence = |name: &str, kind: u32| {
-            let special = |list: &[(u32, &str)]| -> Vec<Value> {
-                list.iter().map(|(_, t)| json!({"SpecialToken": {"id": t, "type_id": kind}})).collect()
-            };
-            [special(&bos), vec![json!({"Sequence": {"id": name, "type_id": kind}})], special(&eos)].concat()
+        let tokens = |list: &[(u32, &str)], kind: u32| -> Vec<Value> {
+            list.iter().map(|(_, t)| json!({"SpecialToken": {"id": t, "type_id": kind}})).collect()
+        };
+        let text = |name: &str, kind: u32| vec![json!({"Sequence": {"id": name, "type_id": kind}})];
+        let single = [tokens(&bos, 0), text("A", 0), tokens(&eos, 0)].concat();
+        let separators = special(self.add_sep == Some(true), self.sep.or(self.eos()))?;
+        let pair = match (self.is_wordpiece(), separators.is_empty()) {
+            (true, _) => [single.clone(), text("B", 1), tokens(&eos, 1)],
+            (false, false) => {
+                [[single.clone(), tokens(&separators, 0)].concat(), text("B", 0), tokens(&eos, 0)]
+            }
+            (false, true) => [single.clone(), [tokens(&bos, 1), text("B", 1)].concat(), tokens(&eos, 1)],
         };
         let specials: Map<String, Value> = bos
             .iter()
             .chain(&eos)
+            .chain(&separators)
             .map(|(id, text)| ((*text).to_owned(), json!({"id": text, "ids": [id], "tokens": [text]})))
             .collect();
-        let pair = [sequence("A", 0), sequence("B", 1)].concat();
         Ok(Some(json!({
             "type": "TemplateProcessing",
-            "single": sequence("A", 0),
-            "pair": pair,
+            "single": single,
+            "pair": pair.concat(),
             "special_tokens": specials,
         })))
     }
@@ -267,6 +292,20 @@ impl Vocabulary<'_> {
             by_chars: true,
         })
     }
+}
+
+/// `added_tokens`: those that are found in a text as they are.
+fn added(texts: &[&str], kind: &dyn Fn(usize) -> i32) -> Vec<Value> {
+    let of = |(id, text): (usize, &&str)| {
+        let is_added = matches!(kind(id), kinds::CONTROL | kinds::USER_DEFINED | kinds::UNKNOWN);
+        is_added.then(|| {
+            json!({
+                "id": id, "content": text, "single_word": false, "lstrip": false, "rstrip": false,
+                "normalized": false, "special": kind(id) != kinds::USER_DEFINED,
+            })
+        })
+    };
+    texts.iter().enumerate().filter_map(of).collect()
 }
 
 /// The parts of the file that differ between kinds of models.

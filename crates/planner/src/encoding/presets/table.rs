@@ -38,6 +38,8 @@ const MLX6: To = To::Scheme("mlx-affine:b6,g64,{}");
 const MLX8: To = To::Scheme("mlx-affine:b8,g64,{}");
 const SQUISH4: To = To::Scheme("squish-q4a:g32");
 const SQUISH8: To = To::Scheme("squish-int8:g64");
+const CT2_ROWS: To = To::Scheme("ctranslate2-int8:row");
+const CT2_KERNELS: To = To::Scheme("ctranslate2-int8:matrix");
 const INT8: To = To::Scheme("bnb-int8");
 const FP8: To = To::Scheme("fp8:e4m3,b128x128,f32");
 const GPTQ4: To = To::Scheme("gptq:b4,g{group},{half}");
@@ -74,6 +76,10 @@ const RECIPE_6: &[Rule] = &[Rule(&[Output], &[], MLX6), Rule(&[Value, Latent, Do
 
 /// Matrices and embeddings; squish keeps the rest in floats.
 const SQUISH: &[Rule] = &[Rule(&[Vector, Router, Position, Unused], &[], KEPT)];
+
+/// CTranslate2 has a scale for each kernel of a convolution, too.
+const CT2: &[Rule] =
+    &[Rule(&[Vector], &[Stacked], CT2_KERNELS), Rule(&[Vector, Router, Position, Unused], &[], KEPT)];
 
 /// All but the matrices of the layers.
 const HF: &[Rule] = &[Rule(&[Vector, Router, Position, Unused, Output, TiedEmbedding, Embedding], &[], KEPT)];
@@ -170,6 +176,11 @@ pub static PRESETS: &[Preset] = &[
     hf("int8", 8.0, "the matrices of the layers, a scale a row (bitsandbytes)", INT8),
     squish("squish-4bit", 6.0, "4 bits, a scale and an offset for 32", SQUISH4),
     squish("squish-int8", 8.5, "8 bits, a scale for 64", SQUISH8),
+    ct2("ct2-int8", 8.0, "8 bits, a scale a row", CT2_ROWS).rules(&[Rule(
+        &[Matrix],
+        &[Stacked],
+        CT2_KERNELS,
+    )]),
     floats("f16", 1, 16.0, F16),
     floats("bf16", 32, 16.0, BF16),
     floats("f32", 0, 32.0, F32),
@@ -198,6 +209,13 @@ const fn hf(name: &'static str, bits: f32, about: &'static str, base: To) -> Pre
 const fn squish(name: &'static str, bits: f32, about: &'static str, base: To) -> Preset {
     let group = PresetGroup::Squish;
     Preset { group, file_type: None, ..ggml(name, 0, bits, about, base) }.shared(SQUISH)
+}
+
+/// What CTranslate2 quantises; other tensors stay in floats.
+/// Source: python/ctranslate2/specs/model_spec.py (`_quantize`) of CTranslate2 4.8.5.
+const fn ct2(name: &'static str, bits: f32, about: &'static str, base: To) -> Preset {
+    let group = PresetGroup::Ctranslate2;
+    Preset { group, file_type: None, ..ggml(name, 0, bits, about, base) }.shared(CT2)
 }
 
 /// A plain dtype for what llama-quantize touches.

@@ -9,7 +9,7 @@ use weighbridge::convert::{Conversion, ConvertOptions, OutputFormat};
 use weighbridge::model::ExpertPlacement;
 use weighbridge::{LayoutKind, Mesh, OpenOptions, Plan, PlanBuilder, Pool, open, open_with};
 
-use super::{RAGGED, families, family, shape};
+use super::{RAGGED, families_of_vllm, family, shape};
 
 /// Tensors that vLLM's loader of sharded files expects and our files do not hold: family, end of the name, reason.
 const MISSING: &[(&str, &str, &str)] = &[
@@ -31,7 +31,7 @@ fn files_for_vllm_hold_what_its_loader_asks_for() {
     let path = testkit::golden("vllm_stages.json");
     let golden: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     let (mut wrong, mut compared) = (vec![], 0);
-    for family in families().iter().filter(|f| f.name != RAGGED) {
+    for family in families_of_vllm().iter().filter(|f| f.name != RAGGED) {
         let dir = tempfile::tempdir().unwrap();
         family.write_hf(&dir.path().join("hf"));
         let hf = open(dir.path().join("hf")).unwrap();
@@ -170,7 +170,7 @@ fn files_of_ranks_are_put_together_again() {
     let meshes = [(1, 1), (2, 1), (4, 1), (1, 2), (2, 2)].map(|(tp, pp)| Mesh { tp, pp, ..Mesh::default() });
     let whole_experts = Mesh { tp: 2, whole_experts: true, ..Mesh::default() };
     let dealt = Mesh { experts: ExpertPlacement::RoundRobin, ..whole_experts };
-    let all = families();
+    let all = families_of_vllm();
     for family in all.iter().filter(|f| f.name != RAGGED) {
         let dir = tempfile::tempdir().unwrap();
         family.write_hf(&dir.path().join("hf"));

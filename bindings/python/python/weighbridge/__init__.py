@@ -1,0 +1,76 @@
+"""Opens any checkpoint, proves that it fits the model, moves exactly the bytes needed, and runs it.
+
+>>> import weighbridge
+>>> checkpoint = weighbridge.open("model.gguf")                     # headers only
+>>> plan = weighbridge.plan(checkpoint, layout="hf", encode={"*": "bf16"})   # every problem at once, no reads
+>>> weights = plan.load()                                           # every slot filled once
+>>> weights["model.norm.weight"].shape
+(576,)
+
+`weighbridge.torch` and `weighbridge.numpy` make tensors and arrays of it without a copy, `weighbridge.transformers` fills models of
+transformers, and `Runtime` and `Embedder` run the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping as _Mapping
+
+from ._errors import (
+    CheckpointError,
+    Error,
+    LoadError,
+    MisuseError,
+    PlanError,
+    Problem,
+    RunError,
+    UnknownModelError,
+)
+from ._weighbridge import (
+    Array,
+    Checkpoint,
+    Embedder,
+    Entry,
+    Generation,
+    Loaded,
+    Needs,
+    Param,
+    Plan,
+    Plane,
+    Report,
+    Runtime,
+    Tensor,
+    Tokenizer,
+    open,
+    plan,
+)
+from ._weighbridge import __VERSION__ as __version__
+
+_Mapping.register(Loaded)
+
+__all__ = [
+    "Array",
+    "Checkpoint",
+    "CheckpointError",
+    "Embedder",
+    "Entry",
+    "Error",
+    "Generation",
+    "LoadError",
+    "Loaded",
+    "MisuseError",
+    "Needs",
+    "Param",
+    "Plan",
+    "PlanError",
+    "Plane",
+    "Problem",
+    "Report",
+    "RunError",
+    "Runtime",
+    "Tensor",
+    "Tokenizer",
+    "UnknownModelError",
+    "__version__",
+    "open",
+    "plan",
+]

@@ -1,0 +1,378 @@
+"""The native half of the package. Import its names from `weighbridge`."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeAlias, final
+
+from typing_extensions import Buffer
+
+_Path: TypeAlias = str | os.PathLike[str]
+_Encode: TypeAlias = str | Mapping[str, str]
+_Lora: TypeAlias = _Path | Sequence[_Path | tuple[_Path, float]]
+_Progress: TypeAlias = Callable[[int, int], object]
+_Message: TypeAlias = dict[str, str]
+
+__VERSION__: str
+__all__ = [
+    "Array",
+    "Checkpoint",
+    "Embedder",
+    "Entry",
+    "Generation",
+    "Loaded",
+    "Needs",
+    "Param",
+    "Plan",
+    "Plane",
+    "Report",
+    "Runtime",
+    "Tensor",
+    "Tokenizer",
+    "__VERSION__",
+    "_each",
+    "_vllm_state",
+    "open",
+    "plan",
+]
+
+def open(path: _Path, *, io: Literal["auto", "pread", "direct"] = "auto") -> Checkpoint:
+    """Opens the checkpoint at `path`, a file or a directory of any format, or at a URL. Reads headers alone.
+
+    With `io="pread"` files are not mapped; with `"direct"` they are read past the page cache.
+
+    Raises:
+        CheckpointError: if it cannot be opened, with all that is wrong.
+    """
+
+def plan(
+    checkpoint: Checkpoint | _Path,
+    *,
+    layout: str = "canonical",
+    tp: int = 1,
+    pp: int = 1,
+    ep: int = 1,
+    rank: int = 0,
+    encode: _Encode | None = None,
+    preset: str | None = None,
+    rules: _Path | None = None,
+    allow_missing: Sequence[str] | None = None,
+    lora: _Lora | None = None,
+) -> Plan:
+    """Plans how a checkpoint becomes what a runtime wants. Only headers are read.
+
+    Args:
+        checkpoint: one that is open, or where it is.
+        layout: `source` (names and shapes of the file, for any architecture), `canonical`, `in-place`, `gguf`, `hf`, `mlx`,
+            `vllm`, `modules` (fused) or `packed` (fused, with interleaved rows).
+        tp, pp, ep: ranks that share each layer, stages that the layers are dealt to, groups that the experts are dealt to.
+        rank: whose share is planned.
+        encode: a scheme for all tensors (`"bf16"`), or a scheme for each pattern of names, where `*` is any run of characters.
+            The first pattern that matches wins.
+        preset: a scheme for each tensor by its role, as `q4_k_m`.
+        rules: a file with rules for names.
+        allow_missing: patterns of parameters that may be absent.
+        lora: adapters that are merged, each with the factor that it is multiplied by.
+
+    Raises:
+        PlanError: everything that does not fit, at once, in `problems`.
+    """
+
+def _each(checkpoint: Checkpoint, dtype: str | None, names: Sequence[str] | None) -> list[Tensor]: ...
+
+def _vllm_state(
+    checkpoint: Checkpoint,
+    *,
+    tp: int,
+    pp: int,
+    rank: int,
+    state: Mapping[str, str],
+    encode: _Encode | None = None,
+    preset: str | None = None,
+    rules: _Path | None = None,
+    lora: _Lora | None = None,
+) -> Plan: ...
+@final
+class Checkpoint:
+    """A checkpoint whose headers have been read and found sound."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def format(self) -> str: ...
+    @property
+    def entries(self) -> list[Entry]: ...
+    @property
+    def metadata(self) -> dict[str, Any]: ...
+    @property
+    def config(self) -> dict[str, Any] | None: ...
+    @property
+    def family(self) -> str: ...
+    def keys(self) -> list[str]: ...
+    def hf_files(self, *, allow_loss: Sequence[str] | None = None) -> tuple[dict[str, bytes], list[str]]: ...
+    def get(self, name: str, dtype: str | None = None) -> Tensor: ...
+    def __getitem__(self, key: str, /) -> Tensor: ...
+    def __contains__(self, key: str, /) -> bool: ...
+    def __iter__(self, /) -> Iterator[str]: ...
+    def __len__(self, /) -> int: ...
+
+@final
+class Entry:
+    """A tensor of a checkpoint."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def scheme(self) -> str: ...
+    @property
+    def nbytes(self) -> int: ...
+
+@final
+class Plan:
+    """How to fill every slot of a runtime, and the checkpoint to fill it from."""
+
+    @property
+    def params(self) -> list[Param]: ...
+    @property
+    def dropped(self) -> list[tuple[str, str]]: ...
+    @property
+    def nameless(self) -> list[str]: ...
+    @property
+    def digest(self) -> str: ...
+    def explain(self, name: str | None = None) -> str: ...
+    def needs(self, *, owned: bool = False, threads: int | None = None) -> Needs: ...
+    def only(self, *patterns: str) -> Plan: ...
+    def load(
+        self,
+        *,
+        owned: bool = False,
+        threads: int | None = None,
+        memory: int | None = None,
+        progress: _Progress | None = None,
+    ) -> Loaded: ...
+    def load_into(
+        self,
+        places: Mapping[str, Buffer | Sequence[Buffer]],
+        *,
+        threads: int | None = None,
+        memory: int | None = None,
+        progress: _Progress | None = None,
+    ) -> Report: ...
+    def __len__(self, /) -> int: ...
+
+@final
+class Param:
+    """A parameter as it will be in memory."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def scheme(self) -> str: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def tied_to(self) -> str | None: ...
+    @property
+    def exact(self) -> bool: ...
+    @property
+    def tensors(self) -> list[tuple[str, str, list[int]]]: ...
+
+@final
+class Needs:
+    """The needs of a load."""
+
+    @property
+    def threads(self) -> int: ...
+    @property
+    def borrowed(self) -> int: ...
+    @property
+    def owned(self) -> int: ...
+    @property
+    def read(self) -> int: ...
+    @property
+    def reads(self) -> int: ...
+    @property
+    def scratch(self) -> int: ...
+
+@final
+class Loaded(Mapping[str, Tensor]):
+    """Parameters in memory, by name."""
+
+    @property
+    def report(self) -> Report: ...
+    def get(self, key: str, default: Any = None, /) -> Any: ...
+    def __getitem__(self, key: str, /) -> Tensor: ...
+    def __iter__(self, /) -> Iterator[str]: ...
+    def __len__(self, /) -> int: ...
+
+@final
+class Report:
+    """The cost of a load."""
+
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def threads(self) -> int: ...
+    @property
+    def read(self) -> int: ...
+    @property
+    def borrowed(self) -> int: ...
+    @property
+    def copied(self) -> int: ...
+    @property
+    def encoded(self) -> int: ...
+    @property
+    def scratch(self) -> int: ...
+
+@final
+class Tensor(Buffer):
+    """A parameter in memory. Its bytes stay where they are as long as anything refers to them."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def scheme(self) -> str: ...
+    @property
+    def dtype(self) -> str | None: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def borrowed(self) -> bool: ...
+    @property
+    def writable(self) -> bool: ...
+    @property
+    def planes(self) -> list[tuple[str, Plane]]: ...
+    def __dlpack__(
+        self,
+        *,
+        stream: Any | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any: ...
+
+@final
+class Plane(Buffer):
+    """The bytes of one plane of a tensor."""
+
+    @property
+    def address(self) -> int: ...
+    def __len__(self, /) -> int: ...
+
+@final
+class Array(Buffer):
+    """Rows of f32. `numpy.asarray` takes it without a copy."""
+
+    @property
+    def shape(self) -> tuple[int, int]: ...
+    def tolist(self) -> list[list[float]]: ...
+    def __len__(self, /) -> int: ...
+
+@final
+class Runtime:
+    """A model that runs, and its tokenizer."""
+
+    def __new__(
+        cls,
+        path: _Path,
+        *,
+        threads: int | None = None,
+        context: int | None = None,
+        backend: Literal["cpu", "reference"] = "cpu",
+        kv: Literal["f32", "f16", "int8", "int4"] | None = None,
+        encode: _Encode | None = None,
+        preset: str | None = None,
+        lora: _Lora | None = None,
+        memory: int | None = None,
+    ) -> Runtime: ...
+    @property
+    def family(self) -> str: ...
+    @property
+    def backend(self) -> str: ...
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+    def logits(self, tokens: Sequence[int]) -> Array: ...
+    def scores(self, tokens: Sequence[int], start: int = 1) -> list[tuple[float, bool]]: ...
+    @property
+    def context(self) -> int: ...
+    def generate(
+        self,
+        prompt: str | Sequence[int] | Sequence[_Message],
+        *,
+        max_tokens: int = 256,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        typical_p: float | None = None,
+        repeat_penalty: float | None = None,
+        presence_penalty: float | None = None,
+        frequency_penalty: float | None = None,
+        logit_bias: Mapping[int, float] | None = None,
+        seed: int | None = None,
+        stop: Sequence[str] | None = None,
+    ) -> Generation: ...
+
+@final
+class Generation(Iterator[str]):
+    """An answer as it comes: an iterator over its pieces."""
+
+    @property
+    def tokens(self) -> list[int] | None: ...
+    @property
+    def stop_reason(self) -> Literal["end", "length", "stop", "context", "interrupted"] | None: ...
+    @property
+    def prompt_tokens(self) -> int | None: ...
+    @property
+    def decode_rate(self) -> float | None: ...
+    def text(self) -> str: ...
+    def __iter__(self, /) -> Generation: ...
+    def __next__(self, /) -> str: ...
+
+@final
+class Tokenizer:
+    """Texts to token ids and back, as the model's own tokenizer has them."""
+
+    @property
+    def bos(self) -> int | None: ...
+    @property
+    def eos(self) -> int | None: ...
+    def encode(self, text: str, *, add_special: bool = True, parse_special: bool = False) -> list[int]: ...
+    def decode(self, tokens: Sequence[int], *, special: bool = False) -> str: ...
+    def token_id(self, token: str) -> int | None: ...
+    def __len__(self, /) -> int: ...
+
+@final
+class Embedder:
+    """A model that makes vectors of texts, as sentence-transformers does."""
+
+    def __new__(
+        cls,
+        path: _Path,
+        *,
+        threads: int | None = None,
+        max_tokens: int | None = None,
+        encode: _Encode | None = None,
+        preset: str | None = None,
+        lora: _Lora | None = None,
+        memory: int | None = None,
+    ) -> Embedder: ...
+    @property
+    def width(self) -> int: ...
+    @property
+    def notes(self) -> list[str]: ...
+    def embed(
+        self,
+        texts: Sequence[str],
+        *,
+        prompt: str | None = None,
+        prompt_text: str | None = None,
+        normalize: bool | None = None,
+    ) -> Array: ...

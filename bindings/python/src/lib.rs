@@ -1,0 +1,37 @@
+//! The native half of the Python package `weighbridge`.
+//!
+//! Each class holds one of the library's values, and says no more than it does: what Python's users are used to (numpy, torch,
+//! conveniences of safetensors) is written in Python, in `python/weighbridge`.
+
+mod checkpoint;
+mod dlpack;
+mod embedder;
+mod error;
+mod loading;
+mod places;
+mod plan;
+mod runtime;
+mod tensor;
+mod waiting;
+
+use pyo3::prelude::*;
+
+/// The module `weighbridge._weighbridge`.
+#[pymodule]
+mod _weighbridge {
+    #[pymodule_export]
+    use super::checkpoint::{Checkpoint, Entry, each, open};
+    #[pymodule_export]
+    use super::embedder::Embedder;
+    #[pymodule_export]
+    use super::loading::{Loaded, Report};
+    #[pymodule_export]
+    use super::plan::{Needs, Param, Plan, plan, vllm_state};
+    #[pymodule_export]
+    use super::runtime::{Generation, Runtime, Tokenizer};
+    #[pymodule_export]
+    use super::tensor::{Array, Plane, Tensor};
+
+    #[pymodule_export]
+    const __VERSION__: &str = env!("CARGO_PKG_VERSION");
+}

@@ -1,0 +1,210 @@
+//! Loads that let Python's other threads run, tell how far they are, and end with Ctrl-C.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+use weighbridge::Pool;
+use weighbridge::load::{self, LoadReport, Options, Progress};
+
+use crate::error::{Result, unknown};
+use crate::places::Places;
+use crate::tensor::Tensor;
+use crate::waiting;
+
+/// How a load runs.
+pub(crate) struct Loading {
+    pub(crate) owned: bool,
+    pub(crate) threads: Option<usize>,
+    pub(crate) memory: Option<u64>,
+    pub(crate) progress: Option<Py<PyAny>>,
+}
+
+/// The number of threads, if none is asked for: all of the machine's.
+pub(crate) fn threads(asked: Option<usize>) -> usize {
+    asked.map_or_else(Pool::available, |n| n.clamp(1, 1024))
+}
+
+/// Loads without a word.
+pub(crate) fn load_quietly(plan: &load::Plan, threads: usize) -> Result<Loaded> {
+    Ok(Loaded::of(plan, plan.load(&mut Pool::new(threads))?))
+}
+
+impl Loading {
+    pub(crate) fn load(&self, py: Python<'_>, plan: &load::Plan) -> Result<Loaded> {
+        let loaded = self.run(py, |pool, options| Ok(plan.load_with(pool, options)?))?;
+        Ok(Loaded::of(plan, loaded))
+    }
+
+    pub(crate) fn load_into(
+        &self,
+        py: Python<'_>,
+        plan: &load::Plan,
+        places: &HashMap<String, Bound<'_, PyAny>>,
+    ) -> Result<Report> {
+        let places = Places::of(plan, places)?;
+        let mut sink = places.sink();
+        let report = self.run(py, |pool, options| Ok(plan.load_into(&mut sink, pool, options)?))?;
+        places.fill_tied();
+        Ok(Report::of(&report))
+    }
+
+    /// Runs `work`, and tells how far it is.
+    fn run<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&mut Pool, Options<'_>) -> Result<T> + Send,
+    ) -> Result<T> {
+        let (stop, done, total) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+        let watch = |progress: Progress| {
+            done.fetch_max(progress.done, Ordering::Relaxed);
+            total.store(progress.total, Ordering::Relaxed);
+            if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let options =
+            Options { owned: self.owned, memory: self.memory, watch: Some(&watch), ..Options::default() };
+        let threads = threads(self.threads);
+        let mut told = None;
+        let look = || {
+            let now = (done.load(Ordering::Relaxed), total.load(Ordering::Relaxed));
+            if let Some(progress) = self.progress.as_ref().filter(|_| now.1 > 0 && told != Some(now)) {
+                told = Some(now);
+                progress.call1(py, now)?;
+            }
+            Ok(())
+        };
+        waiting::run(py, &stop, look, move || work(&mut Pool::new(threads), options))
+    }
+}
+
+/// Parameters in memory, by name.
+#[pyclass(frozen, mapping, module = "weighbridge")]
+pub(crate) struct Loaded {
+    loaded: load::Loaded,
+    /// In the order of the plan.
+    names: Vec<String>,
+}
+
+impl Loaded {
+    fn of(plan: &load::Plan, loaded: load::Loaded) -> Loaded {
+        Loaded { loaded, names: plan.params().iter().map(|param| param.name.clone()).collect() }
+    }
+
+    /// The tensor called `name`.
+    pub(crate) fn tensor(&self, name: &str) -> PyResult<Tensor> {
+        match self.loaded.get(name) {
+            Some(tensor) => Ok(Tensor::new(name, tensor.clone())),
+            None => Err(unknown("there is no parameter", name, self.names.iter().map(String::as_str))),
+        }
+    }
+}
+
+#[pymethods]
+impl Loaded {
+    fn __getitem__(&self, name: &str) -> PyResult<Tensor> {
+        self.tensor(name)
+    }
+
+    fn __len__(&self) -> usize {
+        self.names.len()
+    }
+
+    fn __contains__(&self, key: &Bound<'_, PyAny>) -> bool {
+        key.extract::<&str>().is_ok_and(|name| self.loaded.get(name).is_some())
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        Ok(PyList::new(py, &self.names)?.try_iter()?.into_any())
+    }
+
+    /// The tensor called `key`, or else `default`.
+    #[pyo3(signature = (key, default=None, /))]
+    fn get<'py>(
+        &self,
+        py: Python<'py>,
+        key: &Bound<'py, PyAny>,
+        default: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        match key.extract::<&str>() {
+            Ok(name) if self.loaded.get(name).is_some() => {
+                Ok(Some(Bound::new(py, self.tensor(name)?)?.into_any()))
+            }
+            _ => Ok(default),
+        }
+    }
+
+    /// The names, in the order of the plan.
+    fn keys<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        view(slf, "KeysView")
+    }
+
+    /// The tensors, in the order of the plan.
+    fn values<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        view(slf, "ValuesView")
+    }
+
+    /// Names and tensors, in the order of the plan.
+    fn items<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        view(slf, "ItemsView")
+    }
+
+    /// The cost of the load.
+    #[getter]
+    fn report(&self) -> Report {
+        Report::of(self.loaded.report())
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<weighbridge.Loaded {}>", weighbridge::tensor::counted(self.names.len(), "parameter"))
+    }
+}
+
+/// A view of a mapping, of `collections.abc`.
+fn view<'py>(mapping: &Bound<'py, Loaded>, class: &str) -> PyResult<Bound<'py, PyAny>> {
+    mapping.py().import("collections.abc")?.getattr(class)?.call1((mapping,))
+}
+
+/// The cost of a load.
+#[pyclass(frozen, get_all, module = "weighbridge")]
+pub(crate) struct Report {
+    /// Wall time.
+    seconds: f64,
+    /// Threads.
+    threads: usize,
+    /// Bytes read from files, with those in gaps that are read along.
+    read: u64,
+    /// Bytes that stay in the map.
+    borrowed: u64,
+    /// Bytes moved as they are.
+    copied: u64,
+    /// Bytes written by a codec: decoded, encoded.
+    encoded: u64,
+    /// Bytes of buffers that are gone now.
+    scratch: u64,
+}
+
+impl Report {
+    fn of(report: &LoadReport) -> Report {
+        Report {
+            seconds: report.seconds,
+            threads: report.threads,
+            read: report.bytes_read,
+            borrowed: report.bytes_borrowed,
+            copied: report.bytes_copied,
+            encoded: report.bytes_encoded,
+            scratch: report.scratch_peak,
+        }
+    }
+}
+
+#[pymethods]
+impl Report {
+    fn __repr__(&self) -> String {
+        let Report { seconds, threads, read, borrowed, copied, encoded, scratch } = self;
+        format!(
+            "Report(seconds={seconds:.3}, threads={threads}, read={read}, borrowed={borrowed}, copied={copied}, encoded={encoded}, scratch={scratch})"
+        )
+    }
+}

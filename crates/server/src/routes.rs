@@ -1,0 +1,106 @@
+//! A route: who answers, and what there is to say about it. The [tables](crate::table) list them.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use axum::handler::Handler;
+use axum::routing::{MethodRouter, get, post};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use weighbridge::Task;
+
+use crate::fields::Fields;
+use crate::host::Host;
+
+/// The state that requests share, for models of one task.
+pub(crate) trait Serves: Deref<Target = Host> + Send + Sync + 'static {
+    /// The task.
+    const TASK: Task;
+
+    /// The parts that every task has.
+    fn host(&self) -> &Arc<Host>;
+
+    /// Its own routes.
+    fn routes() -> Vec<Route<Self>>;
+}
+
+/// Makes the schema of a type.
+pub(crate) type Described = fn(&mut SchemaGenerator) -> Schema;
+
+/// A route: who answers, and what there is to say about it.
+pub(crate) struct Route<S: ?Sized> {
+    pub(crate) path: &'static str,
+    pub(crate) is_post: bool,
+    /// Its task.
+    pub(crate) what: &'static str,
+    pub(crate) handler: MethodRouter<Arc<S>>,
+    /// Reads the fields of a request.
+    pub(crate) reads: Option<fn(&mut Fields, &S)>,
+    /// The content type of a request.
+    pub(crate) takes: &'static str,
+    /// The answers with status 200, by content type.
+    pub(crate) gives: Vec<(&'static str, Described)>,
+    /// Its refusals, if they are not those of OpenAI's API.
+    pub(crate) fails: Option<Described>,
+}
+
+pub(crate) const JSON: &str = "application/json";
+pub(crate) const FORM: &str = "multipart/form-data";
+pub(crate) const EVENTS: &str = "text/event-stream";
+pub(crate) const LINES: &str = "application/x-ndjson";
+
+impl<S: Send + Sync + 'static> Route<S> {
+    /// A route without a body.
+    pub(crate) fn get<H, T>(path: &'static str, what: &'static str, handler: H) -> Route<S>
+    where
+        H: Handler<T, Arc<S>>,
+        T: 'static,
+    {
+        let handler = get(handler);
+        Route { path, is_post: false, what, handler, reads: None, takes: JSON, gives: vec![], fails: None }
+    }
+
+    /// A route whose requests `reads` understands.
+    pub(crate) fn post<H, T>(
+        path: &'static str,
+        what: &'static str,
+        handler: H,
+        reads: fn(&mut Fields, &S),
+    ) -> Route<S>
+    where
+        H: Handler<T, Arc<S>>,
+        T: 'static,
+    {
+        let handler = post(handler);
+        Route {
+            path,
+            is_post: true,
+            what,
+            handler,
+            reads: Some(reads),
+            takes: JSON,
+            gives: vec![],
+            fails: None,
+        }
+    }
+
+    /// Its requests are forms.
+    pub(crate) fn takes_form(self) -> Route<S> {
+        Route { takes: FORM, ..self }
+    }
+
+    /// It refuses with a `T`.
+    pub(crate) fn fails<T: JsonSchema>(self) -> Route<S> {
+        Route { fails: Some(SchemaGenerator::subschema_for::<T>), ..self }
+    }
+
+    /// It answers with a `T`.
+    pub(crate) fn gives<T: JsonSchema>(self) -> Route<S> {
+        self.gives_as::<T>(JSON)
+    }
+
+    /// It may answer with a `T` of this content type.
+    pub(crate) fn gives_as<T: JsonSchema>(mut self, kind: &'static str) -> Route<S> {
+        self.gives.push((kind, SchemaGenerator::subschema_for::<T>));
+        self
+    }
+}

@@ -1,0 +1,196 @@
+//! The routes of a server: one table for each task, from which requests are routed, described and refused.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::http::StatusCode;
+use axum::routing::any;
+use weighbridge::Task;
+
+use crate::embeddings::{self, Embeddings, Vectors};
+use crate::fields::Fields;
+use crate::host::Host;
+use crate::refusal::Refusal;
+use crate::rerank::{self, Ranked, Scores};
+use crate::routes::{EVENTS, Route, Serves};
+use crate::service::Service;
+use crate::shapes::{
+    ChatCompletion, ChatDelta, Chunk, Completion, CompletionChoice, Content, Model, Models, Tokens,
+};
+#[cfg(feature = "speech")]
+use crate::speech::Sounds;
+#[cfg(feature = "speech")]
+use crate::transcriptions::{self, Transcribed};
+use crate::{chat, completions, guard, messages, metrics, models, ollama, openapi, responses, tokens};
+
+impl Serves for Service {
+    const TASK: Task = Task::Text;
+
+    fn host(&self) -> &Arc<Host> {
+        &self.host
+    }
+
+    fn routes() -> Vec<Route<Service>> {
+        let chat = |fields: &mut Fields, service: &Service| drop(chat::asked(fields, service));
+        let text = |fields: &mut Fields, service: &Service| drop(completions::asked(fields, service));
+        let messages = |fields: &mut Fields, service: &Service| drop(messages::asked(fields, service, true));
+        let counted = |fields: &mut Fields, service: &Service| drop(messages::asked(fields, service, false));
+        let tokenize = |fields: &mut Fields, service: &Service| drop(tokens::text(fields, service));
+        let detokenize = |fields: &mut Fields, service: &Service| drop(tokens::list(fields, service));
+        let responses = |fields: &mut Fields, service: &Service| drop(responses::asked(fields, service));
+        let mut routes = vec![
+            Route::post("/v1/chat/completions", "The answer to a conversation", chat::answer, chat)
+                .gives::<ChatCompletion<'_>>()
+                .gives_as::<Chunk<'_, ChatDelta>>(EVENTS),
+            Route::post("/v1/completions", "The continuation of a text", completions::answer, text)
+                .gives::<Completion<'_>>()
+                .gives_as::<Chunk<'_, CompletionChoice>>(EVENTS),
+            Route::post(
+                "/v1/responses",
+                "The answer to a conversation, as items",
+                responses::answer,
+                responses,
+            )
+            .gives::<serde_json::Value>()
+            .gives_as::<serde_json::Value>(EVENTS),
+            Route::post(
+                "/v1/messages",
+                "The same, for clients of Anthropic's API",
+                messages::answer,
+                messages,
+            )
+            .gives::<serde_json::Value>()
+            .gives_as::<serde_json::Value>(EVENTS),
+            Route::post(
+                "/v1/messages/count_tokens",
+                "The tokens of a conversation",
+                messages::count,
+                counted,
+            )
+            .gives::<messages::Counted>(),
+            Route::post("/tokenize", "The tokens of a text", tokens::tokenize, tokenize).gives::<Tokens>(),
+            Route::post("/detokenize", "The text of tokens", tokens::detokenize, detokenize)
+                .gives::<Content>(),
+        ];
+        routes.extend(ollama::of_text());
+        routes
+    }
+}
+
+impl Serves for Vectors {
+    const TASK: Task = Task::Vectors;
+
+    fn host(&self) -> &Arc<Host> {
+        &self.host
+    }
+
+    fn routes() -> Vec<Route<Vectors>> {
+        let what = "Vectors of texts";
+        let reads = |fields: &mut Fields, vectors: &Vectors| drop(embeddings::Asked::read(fields, vectors));
+        let mut routes =
+            vec![Route::post("/v1/embeddings", what, embeddings::answer, reads).gives::<Embeddings<'_>>()];
+        routes.extend(ollama::of_vectors());
+        routes
+    }
+}
+
+impl Serves for Scores {
+    const TASK: Task = Task::Scores;
+
+    fn host(&self) -> &Arc<Host> {
+        &self.host
+    }
+
+    fn routes() -> Vec<Route<Scores>> {
+        let route = |path| {
+            let reads = |fields: &mut Fields, _: &Scores| drop(rerank::Asked::read(fields));
+            Route::post(path, "Scores of texts for a query", rerank::answer, reads).gives::<Ranked<'_>>()
+        };
+        vec![route("/v1/rerank"), route("/rerank")]
+    }
+}
+
+#[cfg(feature = "speech")]
+impl Serves for Sounds {
+    const TASK: Task = Task::Speech;
+
+    fn host(&self) -> &Arc<Host> {
+        &self.host
+    }
+
+    fn routes() -> Vec<Route<Sounds>> {
+        let reads =
+            |fields: &mut Fields, sounds: &Sounds| drop(transcriptions::Asked::read(fields, sounds, false));
+        let translated =
+            |fields: &mut Fields, sounds: &Sounds| drop(transcriptions::Asked::read(fields, sounds, true));
+        let of = |route: Route<Sounds>| {
+            let route = route.takes_form().gives::<Transcribed>().gives_as::<String>(EVENTS);
+            transcriptions::KINDS.into_iter().fold(route, Route::gives_as::<String>)
+        };
+        let (there, here) = ("/v1/audio/transcriptions", "/v1/audio/translations");
+        vec![
+            of(Route::post(there, "The text of speech", transcriptions::transcribe, reads)),
+            of(Route::post(here, "The text of speech, in English", transcriptions::translate, translated)),
+        ]
+    }
+}
+
+/// The routes that every server has.
+pub(crate) fn of_all() -> Vec<Route<Host>> {
+    let mut routes = vec![
+        Route::get("/health", "Whether the server is there; needs no key", models::health)
+            .gives::<models::Health>(),
+        Route::get("/v1/models", "The model", models::list).gives::<Models<'_>>(),
+        Route::get("/v1/models/{name}", "The model of this name", models::one).gives::<Model<'_>>(),
+        Route::get("/metrics", "Figures for Prometheus", metrics::metrics).gives_as::<String>(metrics::TYPE),
+        Route::get("/openapi.json", "This description", openapi::answer).gives::<serde_json::Value>(),
+    ];
+    routes.extend(ollama::of_all());
+    routes
+}
+
+/// The routes of `service`, and refusals of those that a model for another task has.
+pub(crate) fn router<S: Serves>(service: &Arc<S>) -> Router {
+    // Read once here, where it is known how requests are read.
+    let _ = service.api.set(openapi::document(&**service, &of_all()).to_string());
+    let (mut own, mut common) = (Router::new(), Router::new());
+    for route in S::routes() {
+        own = own.route(route.path, route.handler);
+    }
+    for route in of_all() {
+        common = common.route(route.path, route.handler);
+    }
+    let host = service.host();
+    let mut router = own.with_state(Arc::clone(service)).merge(common.with_state(Arc::clone(host)));
+    let known = paths::<S>();
+    let mut others: Vec<(&'static str, Task)> = elsewhere();
+    others.retain(|(path, task)| *task != S::TASK && !known.contains(path));
+    others.dedup_by_key(|(path, _)| *path);
+    for (path, task) in others {
+        let own = S::TASK.name();
+        let wanted = task.name();
+        let message = format!("`{path}` is not here: the model is for {own}");
+        let hint = format!("a server with a model for {wanted} has it; `/openapi.json` lists what is here");
+        router =
+            router.route(path, any(async move || Refusal::http(StatusCode::NOT_FOUND, message).hint(hint)));
+    }
+    router.fallback(guard::no_route).method_not_allowed_fallback(guard::no_method)
+}
+
+/// The paths of a task.
+fn paths<S: Serves>() -> Vec<&'static str> {
+    S::routes().iter().map(|route| route.path).collect()
+}
+
+/// The paths of all tasks that this build knows, in order.
+fn elsewhere() -> Vec<(&'static str, Task)> {
+    let mut all = vec![];
+    let mut add = |task, paths: Vec<&'static str>| all.extend(paths.into_iter().map(|path| (path, task)));
+    add(Task::Text, paths::<Service>());
+    add(Task::Vectors, paths::<Vectors>());
+    add(Task::Scores, paths::<Scores>());
+    #[cfg(feature = "speech")]
+    add(Task::Speech, paths::<Sounds>());
+    all.sort_by_key(|(path, _)| *path);
+    all
+}
