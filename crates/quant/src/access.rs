@@ -2,6 +2,8 @@
 
 use std::sync::LazyLock;
 
+use crate::isa::Isa;
+
 /// How a product reads its weights. It changes the speed and no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
@@ -12,9 +14,10 @@ pub struct Access {
 }
 
 impl Access {
-    /// Prefetch hurts: AMD, measured on Zen 4. The processor reads ahead by itself, and prefetches fill its miss buffers.
+    /// Prefetch hurts: AMD with AVX-512, measured on Zen 4. The processor reads ahead by itself, and prefetches fill its miss
+    /// buffers.
     const LEFT_ALONE: Access = Access { ahead: 0, streams: 1 };
-    /// Prefetch helps: Intel, measured on Cascade Lake.
+    /// Prefetch helps: Intel, measured on Cascade Lake and Emerald Rapids, and AMD without AVX-512, measured on Zen 3.
     const ASKED: Access = Access { ahead: 4096, streams: 2 };
 
     /// Returns the fastest way measured on processors of this vendor (docs/performance.md).
@@ -31,7 +34,7 @@ impl Access {
 
     fn of_processor() -> Access {
         match &vendor() {
-            b"AuthenticAMD" => Access::LEFT_ALONE,
+            b"AuthenticAMD" if Isa::best().interleave() == Some(16) => Access::LEFT_ALONE,
             // Never measured: `weighbridge tune` does.
             _ if cfg!(target_arch = "aarch64") => Access::LEFT_ALONE,
             _ => Access::ASKED,

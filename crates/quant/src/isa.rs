@@ -121,7 +121,8 @@ impl Isa {
         }
     }
 
-    fn best() -> Isa {
+    /// The fastest of this machine.
+    pub(crate) fn best() -> Isa {
         *Isa::available().last().unwrap_or(&Isa::Scalar)
     }
 }

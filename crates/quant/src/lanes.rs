@@ -135,13 +135,22 @@ pub(crate) use compiled;
 /// An index that selects no byte: [`Lanes::pick`] makes it zero.
 pub(crate) const NONE: u8 = 0x80;
 
+/// Vectors of codes that are made one by one.
+pub(crate) trait Vectors<V: Lanes> {
+    /// Vector `j`.
+    ///
+    /// # Safety
+    /// As [`Lanes`], and it has the vector.
+    unsafe fn vector(&self, j: usize) -> V::I;
+}
+
 /// `N` lanes of 32 bits.
 ///
 /// # Safety
 /// Every function needs the processor features of its implementation (none for [`Scalar`]), and must be
 /// inlined into a function that enables them. Pointers must be valid for what their function reads or
 /// writes; none need be aligned.
-pub(crate) trait Lanes {
+pub(crate) trait Lanes: Sized {
     /// Rows in a group.
     const N: usize;
     /// Vectors of `N` lanes that fit in the registers.
@@ -149,6 +158,9 @@ pub(crate) trait Lanes {
     /// Whether, with a single row of activations, vectors of codes that several sub-blocks share stay in registers from one to the
     /// next. Else they are loaded again for each, which wants fewer registers.
     const KEEPS: bool = true;
+    /// Whether the registers have no room for the codes of a block beside several rows of activations, so that [`Lanes::dots`]
+    /// is faster than [`Lanes::dot`] for each row.
+    const TOGETHER: bool = false;
     /// `N` times 32 bits of integers.
     type I: Copy;
     /// `N` times f32.
@@ -251,6 +263,27 @@ pub(crate) trait Lanes {
         zero: i32,
         minus: i32,
     ) -> Self::I;
+
+    /// [`Lanes::dot`] of the same eight vectors of codes with `NT` rows of activations. A vector is made once, and before the next one it meets all rows.
+    #[inline(always)]
+    unsafe fn dots<const BITS: u32, const NT: usize>(
+        codes: &impl Vectors<Self>,
+        x: [*const i8; NT],
+        zero: i32,
+        minus: [i32; NT],
+    ) -> [Self::I; NT] {
+        // SAFETY: as this function.
+        unsafe {
+            let (mut v, mut sums) = ([Self::splat(0); 8], [Self::splat(0); NT]);
+            for (j, v) in v.iter_mut().enumerate() {
+                *v = codes.vector(j);
+            }
+            for (t, sum) in sums.iter_mut().enumerate() {
+                *sum = Self::dot::<BITS, 8, 1>(&v, x[t], zero, minus[t]);
+            }
+            sums
+        }
+    }
 
     /// Reads 16 bytes of each of `N` rows, the first at `rows` and the others `stride` bytes apart, as four
     /// vectors of one word a row.

@@ -15,6 +15,7 @@
 //! activations and `sx` their sum. Every implementation of [`Lanes`] keeps this order, so all give the same bits.
 
 mod blocks32;
+mod products;
 mod sub16;
 mod sub32;
 

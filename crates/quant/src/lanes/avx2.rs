@@ -6,7 +6,7 @@
 
 use std::arch::x86_64::*;
 
-use super::Lanes;
+use super::{Lanes, Vectors};
 
 /// AVX2 alone. Named for the encoding of its instructions. Used only behind an `Avx2` witness (or one of a
 /// set that includes AVX2).
@@ -87,6 +87,104 @@ unsafe fn dot_vnni<const BITS: u32, const M: usize>(
     }
 }
 
+/// The same vector, where the compiler must have it by then, and no read of memory is moved across.
+///
+/// Without this it sorts the sums of several rows by rows again: a vector of codes then waits for all of them on the stack.
+#[inline]
+#[target_feature(enable = "avx")]
+unsafe fn made(mut v: __m256i) -> __m256i {
+    unsafe { std::arch::asm!("/* {0} */", inout(ymm_reg) v, options(nostack, preserves_flags)) };
+    v
+}
+
+/// The same statements for 0 to 7: where the compiler leaves a loop it keeps the sums in memory.
+macro_rules! steps {
+    ($j:ident => $step:block) => {
+        steps!($j 0 $step);
+        steps!($j 1 $step);
+        steps!($j 2 $step);
+        steps!($j 3 $step);
+        steps!($j 4 $step);
+        steps!($j 5 $step);
+        steps!($j 6 $step);
+        steps!($j 7 $step);
+    };
+    ($j:ident $value:literal $step:block) => {{
+        let $j: usize = $value;
+        $step
+    }};
+}
+
+/// [`dot_avx2`] for `NT` rows at once.
+#[inline(always)]
+unsafe fn dots_avx2<V: Lanes<I = __m256i>, const BITS: u32, const NT: usize>(
+    codes: &impl Vectors<V>,
+    x: [*const i8; NT],
+    zero: i32,
+    minus: [i32; NT],
+) -> [__m256i; NT] {
+    unsafe {
+        let ones = _mm256_set1_epi16(1);
+        let signed = BITS == 8;
+        let fit = const { if BITS == 8 { 1 } else { 128 >> BITS } };
+        let mut sums = [_mm256_setzero_si256(); NT];
+        let mut products = [_mm256_setzero_si256(); NT];
+        let zero = if signed { zero - 128 } else { zero };
+        steps!(j => {
+            let mut v = codes.vector(j);
+            let mut magnitude = v;
+            if signed {
+                v = _mm256_xor_si256(v, _mm256_set1_epi8(-128));
+                magnitude = _mm256_abs_epi8(v);
+            }
+            for t in 0..NT {
+                let x = broadcast(x[t], j);
+                let x = if signed { _mm256_sign_epi8(x, v) } else { x };
+                let product = _mm256_maddubs_epi16(magnitude, x);
+                products[t] = if j.is_multiple_of(fit) { product } else { _mm256_add_epi16(products[t], product) };
+                if j % fit == fit - 1 || j == 7 {
+                    let sum = _mm256_madd_epi16(products[t], ones);
+                    sums[t] = if j < fit { sum } else { _mm256_add_epi32(sums[t], sum) };
+                    sums[t] = made(sums[t]);
+                } else {
+                    products[t] = made(products[t]);
+                }
+            }
+        });
+        if zero != 0 {
+            for (sum, minus) in sums.iter_mut().zip(minus) {
+                *sum = _mm256_add_epi32(*sum, _mm256_set1_epi32(zero * minus));
+            }
+        }
+        sums
+    }
+}
+
+/// [`dot_vnni`] for `NT` rows at once.
+#[inline(always)]
+unsafe fn dots_vnni<V: Lanes<I = __m256i>, const BITS: u32, const NT: usize>(
+    codes: &impl Vectors<V>,
+    x: [*const i8; NT],
+    zero: i32,
+    minus: [i32; NT],
+) -> [__m256i; NT] {
+    unsafe {
+        let mut sums = [_mm256_setzero_si256(); NT];
+        if zero != 0 {
+            for (sum, minus) in sums.iter_mut().zip(minus) {
+                *sum = _mm256_set1_epi32(zero * minus);
+            }
+        }
+        steps!(j => {
+            let v = codes.vector(j);
+            for (sum, x) in sums.iter_mut().zip(x) {
+                *sum = made(_mm256_dpbusd_avx_epi32(*sum, v, broadcast(x, j)));
+            }
+        });
+        sums
+    }
+}
+
 /// The bytes that a byte shuffle takes to do the same in each of four words.
 #[inline(always)]
 pub(super) unsafe fn in_each_word(from: [u8; 4]) -> __m128i {
@@ -106,10 +204,11 @@ unsafe fn two(rows: *const u8, stride: usize) -> __m256i {
 }
 
 macro_rules! lanes {
-    ($name:ident, $dot:ident) => {
+    ($name:ident, $dot:ident, $dots:ident) => {
         impl Lanes for $name {
             const N: usize = 8;
             const REGISTERS: usize = 16;
+            const TOGETHER: bool = true;
             type I = __m256i;
             type F = __m256;
 
@@ -283,6 +382,15 @@ macro_rules! lanes {
                 unsafe { $dot::<BITS, M>(v, x, zero, minus) }
             }
             #[inline(always)]
+            unsafe fn dots<const BITS: u32, const NT: usize>(
+                codes: &impl Vectors<Self>,
+                x: [*const i8; NT],
+                zero: i32,
+                minus: [i32; NT],
+            ) -> [__m256i; NT] {
+                unsafe { $dots::<Self, BITS, NT>(codes, x, zero, minus) }
+            }
+            #[inline(always)]
             unsafe fn gather(rows: *const u8, stride: usize) -> [__m256i; 4] {
                 unsafe {
                     transpose([
@@ -307,5 +415,5 @@ macro_rules! lanes {
     };
 }
 
-lanes!(Vex, dot_avx2);
-lanes!(VexVnni, dot_vnni);
+lanes!(Vex, dot_avx2, dots_avx2);
+lanes!(VexVnni, dot_vnni, dots_vnni);

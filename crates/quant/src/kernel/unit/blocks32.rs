@@ -1,9 +1,42 @@
 //! Blocks of 32 with one scale, each its own or the same for some.
 
-use super::{Unit, eight, nibbles, shifted};
+use super::products::{Products, Rows};
+use super::{Unit, nibbles, shifted};
 use crate::activations::Tile;
-use crate::lanes::Lanes;
+use crate::lanes::{Lanes, Vectors};
 use crate::packing::{Means, Number, Order, Plain, Sharing};
+
+/// The codes of a block, the first of its vectors at `at`.
+struct Block<V> {
+    unit: Unit<V>,
+    plain: Plain,
+    at: usize,
+}
+
+impl<V: Lanes> Vectors<V> for Block<V> {
+    #[inline(always)]
+    unsafe fn vector(&self, j: usize) -> V::I {
+        let &Block { unit, plain, at } = self;
+        // SAFETY: as this function.
+        unsafe {
+            match plain.bits {
+                8 => unit.words(at + j),
+                4 => {
+                    let codes = match plain.order {
+                        Order::Halves => nibbles::<V>(unit.words(at + j % 4), j >= 4),
+                        Order::Runs => nibbles::<V>(unit.words(at + j / 2), j % 2 == 1),
+                    };
+                    if let Means::Listed(list) = plain.means { V::lookup(codes, &list.values) } else { codes }
+                }
+                _ => {
+                    let low = nibbles::<V>(unit.words(at + 1 + j % 4), j >= 4);
+                    let fifth = shifted::<V>(unit.words(at), 4 - j as i32);
+                    V::or(low, V::and(fifth, 0x1010_1010))
+                }
+            }
+        }
+    }
+}
 
 /// Block `b` of a unit.
 ///
@@ -23,35 +56,15 @@ pub(super) unsafe fn block<V: Lanes, const NT: usize>(
     let group = b >> sharing.shift;
     // SAFETY: as this function.
     unsafe {
-        let codes = match plain.bits {
-            8 => eight!(j => unit.words(at + j)),
-            4 => eight!(j => {
-                let codes = match plain.order {
-                    Order::Halves => nibbles::<V>(unit.words(at + j % 4), j >= 4),
-                    Order::Runs => nibbles::<V>(unit.words(at + j / 2), j % 2 == 1),
-                };
-                if let Means::Listed(list) = plain.means { V::lookup(codes, &list.values) } else { codes }
-            }),
-            _ => {
-                let fifth = unit.words(at);
-                eight!(j => {
-                    let low = nibbles::<V>(unit.words(at + 1 + j % 4), j >= 4);
-                    V::or(low, V::and(shifted::<V>(fifth, 4 - j as i32), 0x1010_1010))
-                })
-            }
-        };
         let (bits, zero) = match plain.means {
             Means::Min => (plain.bits, 0),
             Means::Zero(zero) => (plain.bits, i32::from(zero)),
             Means::Listed(list) => (list.bits, list.zero),
         };
+        let codes = Block { unit, plain, at };
+        let products = Products::<V, 2, NT>::new(&codes, bits, Rows::of(x, block + b), zero);
         for (t, acc) in acc.iter_mut().enumerate() {
-            let (x_codes, minus) = (x.codes(block + b, t), x.minus(block + b, t));
-            let isum = match bits {
-                4 => V::dot::<4, 8, 2>(&codes, x_codes, zero, minus),
-                5 => V::dot::<5, 8, 2>(&codes, x_codes, zero, minus),
-                _ => V::dot::<8, 8, 2>(&codes, x_codes, zero, minus),
-            };
+            let isum = products.of(t);
             let dx = V::splat_f(x.scale(block + b, t));
             let scale = match plain.scale {
                 Number::None => dx,

@@ -1,8 +1,9 @@
 //! Blocks of 256 in eight sub-blocks of 32.
 
+use super::products::{Products, Rows};
 use super::{LOW, Unit, eight, for_eight, nibbles, shifted};
 use crate::activations::Tile;
-use crate::lanes::Lanes;
+use crate::lanes::{Lanes, Vectors};
 use crate::packing::Listed;
 
 /// Six-bit scales (or minima) of all sub-blocks, four to a vector, from the three words that pack them.
@@ -138,6 +139,24 @@ unsafe fn scale_min_sub<V: Lanes, const BITS: u32, const NT: usize, const SUB: u
     }
 }
 
+/// The values of a sub-block, whose codes are at `at`.
+struct ListedCodes<V> {
+    unit: Unit<V>,
+    list: &'static Listed,
+    at: usize,
+}
+
+impl<V: Lanes> Vectors<V> for ListedCodes<V> {
+    #[inline(always)]
+    unsafe fn vector(&self, j: usize) -> V::I {
+        // SAFETY: as this function.
+        unsafe {
+            let codes = nibbles::<V>(self.unit.words(self.at + j % 4), j >= 4);
+            V::lookup(codes, &self.list.values)
+        }
+    }
+}
+
 /// A block of listed values.
 ///
 /// # Safety
@@ -178,13 +197,11 @@ unsafe fn listed_sub<V: Lanes, const NT: usize, const SUB: usize>(
         let low = V::shr(unit.words(1), 4 * SUB as u32);
         let scale = V::to_f(V::or(V::and(low, 0x0F), V::and(high, 0x30)));
         let scale = V::add(scale, V::splat_f(-32.0));
-        let codes = eight!(j => {
-            V::lookup(nibbles::<V>(unit.words(2 + 4 * SUB + j % 4), j >= 4), &list.values)
-        });
+        let codes = ListedCodes { unit, list, at: 2 + 4 * SUB };
+        let products = Products::<V, 1, NT>::new(&codes, 8, Rows::of(x, block + SUB), list.zero);
         for (t, s) in s.iter_mut().enumerate() {
-            let isum = V::dot::<8, 8, 1>(&codes, x.codes(block + SUB, t), list.zero, x.minus(block + SUB, t));
             let factor = V::mul(scale, V::splat_f(x.scale(block + SUB, t)));
-            *s = V::fma(V::to_f(isum), factor, *s);
+            *s = V::fma(V::to_f(products.of(t)), factor, *s);
         }
     }
 }
