@@ -40,6 +40,8 @@ pub struct Request {
     pub end: Box<dyn Fn(u32) -> bool + Send>,
     /// Positions of its session; `None`: as many as the prompt and the tokens need.
     pub positions: Option<usize>,
+    /// Whether the tokens of the prompt are told, with the logits before them. All of it is run then, also what others began with.
+    pub tells_prompt: bool,
 }
 
 impl fmt::Debug for Request {
@@ -55,6 +57,8 @@ pub struct RequestId(pub u64);
 /// News of a request.
 #[derive(Debug)]
 pub enum Event<'a> {
+    /// A token of the prompt, from the second on, with the logits before it: see [`Request::tells_prompt`].
+    Prompt(Sampled<'a>),
     /// A token was sampled.
     Token(Sampled<'a>),
     /// It has ended.
@@ -115,6 +119,8 @@ struct Turn {
     end: Box<dyn Fn(u32) -> bool + Send>,
     /// Most tokens.
     tokens: usize,
+    /// The tokens of the prompt that are to be told, from the next on.
+    untold: std::vec::IntoIter<u32>,
     stats: Stats,
     since: Instant,
     /// When the first was sampled.
@@ -130,8 +136,18 @@ enum Ended {
 }
 
 impl Turn {
-    /// Samples the next token.
+    /// Tells the next token of the prompt, or samples the next after it.
     fn take(&mut self, logits: &[f32], each: &mut dyn FnMut(RequestId, Event<'_>) -> ControlFlow<Stop>) {
+        if let Some(token) = self.untold.next() {
+            if let ControlFlow::Break(stop) = each(self.id, Event::Prompt(Sampled { token, logits })) {
+                self.ended.get_or_insert(Ended::Stopped(stop));
+            }
+            return;
+        }
+        if self.tokens == 0 {
+            self.ended.get_or_insert(Ended::Stopped(Stop::Length));
+            return;
+        }
         let now = Instant::now();
         let first = *self.first.get_or_insert(now);
         if self.stats.tokens == 0 {
@@ -255,7 +271,11 @@ impl Scheduler {
         for (place, running) in self.running.iter_mut().enumerate().filter(|(_, running)| running.rows > 0) {
             let Running { session, text, rows, .. } = running;
             let (from, to) = (session.position(), session.position() + *rows);
-            let logits = if to == text.len() { Logits::Last } else { Logits::None };
+            let logits = match (self.turns[place].untold.len(), to == text.len()) {
+                (0, false) => Logits::None,
+                (0, true) => Logits::Last,
+                _ => Logits::All,
+            };
             parts.push(BatchItem { session, tokens: &text[from..to], logits });
             self.places.push(place);
         }
@@ -324,8 +344,9 @@ impl Scheduler {
             self.prefixes.shrink(room - first.bytes);
             let mut session = Session::new(runner.model(), self.kind, first.positions)?;
             let Some(Waiting { id, request, bytes, since, .. }) = self.waiting.pop_front() else { break };
-            let Request { prompt: mut text, mut sampler, tokens, end, .. } = request;
-            let known = self.prefixes.restore(&text, &mut session);
+            let Request { prompt: mut text, mut sampler, tokens, end, tells_prompt, .. } = request;
+            let known = if tells_prompt { 0 } else { self.prefixes.restore(&text, &mut session) };
+            let untold = if tells_prompt { text[1..].to_vec() } else { vec![] };
             sampler.reserve(text.len() + tokens + 1);
             sampler.read(&text);
             text.reserve_exact(tokens);
@@ -336,11 +357,12 @@ impl Scheduler {
                 sampler,
                 end,
                 tokens,
+                untold: untold.into_iter(),
                 stats,
                 since,
                 first: None,
                 sampled: None,
-                ended: (tokens == 0).then_some(Ended::Stopped(Stop::Length)),
+                ended: (tokens == 0 && !tells_prompt).then_some(Ended::Stopped(Stop::Length)),
             });
         }
         Ok(())

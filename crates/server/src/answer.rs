@@ -13,7 +13,7 @@ use crate::refusal::Refusal;
 use crate::service::{Service, refusal};
 use crate::shapes::{Head, Logprob, Usage};
 use crate::stream::{Events, Flow, Kind, streamed};
-use crate::work::{Ending, Likely, News, Said};
+use crate::work::{Ending, Likely, Logprobs, News, Said};
 
 /// A job of the engine, and what its answer begins with.
 pub(crate) struct Answer {
@@ -47,7 +47,7 @@ impl Answer {
         service: &Arc<Service>,
         prepared: Prepared,
         common: Common,
-        logprobs: Option<usize>,
+        logprobs: Option<Logprobs>,
         kind: &str,
     ) -> Result<Answer, Refusal> {
         let Prepared { sequences, permit } = prepared;

@@ -21,7 +21,7 @@ use crate::shapes::{
 };
 use crate::template::Template;
 use crate::tools::{Tools, calls};
-use crate::work::{Likely, Said};
+use crate::work::{Likely, Logprobs, Said};
 
 pub(crate) async fn answer(
     State(service): State<Arc<Service>>,
@@ -35,7 +35,8 @@ pub(crate) async fn answer(
     .await?;
     let Ready { common, prepared, reply } = ready;
     let (stream, include_usage, n) = (common.stream, common.include_usage, common.n);
-    let mut answer = Answer::begin(&service, prepared, common, logprobs, "chatcmpl").await?;
+    let told = logprobs.map(|top| Logprobs { top, of_prompt: false });
+    let mut answer = Answer::begin(&service, prepared, common, told, "chatcmpl").await?;
     let replies = vec![reply; n];
     let mut shape = Chat { service, wants_logprobs: logprobs.is_some(), replies };
     if stream {
@@ -183,11 +184,11 @@ struct Chat {
 impl Chat {
     fn logprobs(&self, tokens: &[Likely]) -> Option<ChatLogprobs> {
         let of = |(token, value)| logprob(&self.service, token, value);
-        let one = |likely: &Likely| ChatLogprob {
-            of: of((likely.token, likely.logprob)),
-            top_logprobs: likely.top.iter().copied().map(of).collect(),
+        let one = |likely: &Likely| {
+            let top_logprobs = likely.top.iter().copied().map(of).collect();
+            Some(ChatLogprob { of: of((likely.token, likely.logprob?)), top_logprobs })
         };
-        let content = || tokens.iter().map(one).collect();
+        let content = || tokens.iter().filter_map(one).collect();
         self.wants_logprobs.then(|| ChatLogprobs { content: content(), refusal: () })
     }
 

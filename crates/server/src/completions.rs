@@ -15,7 +15,7 @@ use crate::prepare::{Common, Prompt, ids, reading};
 use crate::refusal::Refusal;
 use crate::service::Service;
 use crate::shapes::{Completion, CompletionChoice, CompletionLogprobs, finish_reason};
-use crate::work::{Likely, Said};
+use crate::work::{Likely, Logprobs, Said};
 
 /// Tokens of an answer, unless the request says how many: OpenAI's number.
 const TOKENS: usize = 16;
@@ -67,7 +67,7 @@ pub(crate) async fn answer(
 pub(crate) struct Asked {
     common: Common,
     prompts: Vec<Given>,
-    logprobs: Option<usize>,
+    logprobs: Option<Logprobs>,
     echo: bool,
 }
 
@@ -75,11 +75,9 @@ pub(crate) struct Asked {
 pub(crate) fn asked(fields: &mut Fields, service: &Service) -> Asked {
     let common = Common::read(fields, service);
     let prompts = prompts(fields, service.vocab);
-    let logprobs = fields.whole("logprobs", 0, 20).map(|top| usize::try_from(top).unwrap_or(0));
+    let top = fields.whole("logprobs", 0, 20).map(|top| usize::try_from(top).unwrap_or(0));
     let echo = fields.flag("echo").unwrap_or(false);
-    if echo && logprobs.is_some() {
-        fields.problem("echo", "not with `logprobs`: those of a prompt are not computed here");
-    }
+    let logprobs = top.map(|top| Logprobs { top, of_prompt: echo });
     fields.only("suffix", &[json!("")], "is not supported here");
     fields.only("best_of", &[json!(common.n)], "wanted the value of `n`: answers are not chosen from");
     Asked { common, prompts, logprobs, echo }
@@ -164,13 +162,14 @@ impl Text {
         let mut all = CompletionLogprobs::default();
         for likely in tokens {
             let of = |token, value| logprob(&self.service, token, value);
-            let own = of(likely.token, likely.logprob);
+            let own = of(likely.token, likely.logprob.unwrap_or_default());
             all.text_offset.push(*offset);
             *offset += own.token.chars().count();
             let top = likely.top.iter().map(|(token, value)| of(*token, *value));
-            all.top_logprobs.push(top.map(|top| (top.token, json!(top.value))).collect::<Map<_, _>>());
+            let top = top.map(|top| (top.token, json!(top.value))).collect::<Map<_, _>>();
+            all.top_logprobs.push(likely.logprob.map(|_| top));
             all.tokens.push(own.token);
-            all.token_logprobs.push(own.value);
+            all.token_logprobs.push(likely.logprob.map(|_| own.value));
         }
         Some(all)
     }

@@ -92,7 +92,12 @@ impl Host {
 
     /// The name of the model.
     pub(crate) fn name(&self) -> &str {
-        self.options.names.first().map_or("model", String::as_str)
+        self.names().next().map_or("model", String::as_str)
+    }
+
+    /// The names of the model.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &String> {
+        self.options.names.iter().filter(|name| *name != ANY)
     }
 
     /// A number that nobody can guess.
@@ -137,13 +142,16 @@ impl Host {
 
     /// Refuses other models than the one that is here.
     pub(crate) fn is_served(&self, name: &str) -> Result<(), Refusal> {
-        if self.options.names.iter().any(|own| own == name) {
+        if self.options.names.iter().any(|own| own == name || own == ANY) {
             return Ok(());
         }
         let shown: String = name.chars().take(60).collect();
         Err(Refusal::no_model(format!("the model `{shown}` is not served here: `{}` is", self.name())))
     }
 }
+
+/// Takes any name.
+const ANY: &str = "*";
 
 /// Sequences that run and wait at most.
 fn places(options: &Options) -> usize {

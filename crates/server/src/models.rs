@@ -24,7 +24,7 @@ pub(crate) async fn health() -> Json<Health> {
 }
 
 pub(crate) async fn list(State(host): State<Arc<Host>>) -> Response {
-    let data = host.options.names.iter().map(|name| model(&host, name)).collect();
+    let data = host.names().map(|name| model(&host, name)).collect();
     Json(Models { object: "list", data }).into_response()
 }
 

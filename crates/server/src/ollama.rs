@@ -127,7 +127,7 @@ async fn tags(State(host): State<Arc<Host>>) -> Response {
         digest: "",
         details: details(&host),
     };
-    let models = host.options.names.iter().map(|name| model(name.as_str())).collect();
+    let models = host.names().map(|name| model(name.as_str())).collect();
     Json(Tags { models }).into_response()
 }
 

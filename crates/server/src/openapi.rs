@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 use crate::fields::Fields;
 use crate::host::Host;
 use crate::refusal::ErrorBody;
-use crate::routes::{Route, Serves};
+use crate::routes::{Route, Serves, with_short};
 
 pub(crate) async fn answer(State(host): State<Arc<Host>>) -> Response {
     let document = host.api.get().cloned().unwrap_or_default();
@@ -32,7 +32,7 @@ pub(crate) fn document<S: Serves>(service: &S, common: &[Route<Host>]) -> Value 
     settings.meta_schema = None;
     let mut schemas = settings.for_serialize().into_generator();
     let mut paths = Map::new();
-    for route in S::routes() {
+    for route in with_short(S::routes()) {
         add(&mut paths, &route, service, &mut schemas);
     }
     for route in common {

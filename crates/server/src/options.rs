@@ -30,7 +30,7 @@ pub type Log = dyn Fn(&str) + Send + Sync;
 
 /// What is served, to whom, and how much of it.
 pub struct Options {
-    /// The names of the model; the first is what answers say.
+    /// The names of the model; the first is what answers say. With `*` among them a request may have any name.
     pub names: Vec<String>,
     /// Without it, there is no chat.
     pub chat: Option<Chat>,

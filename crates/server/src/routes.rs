@@ -23,6 +23,14 @@ pub(crate) trait Serves: Deref<Target = Host> + Send + Sync + 'static {
     fn routes() -> Vec<Route<Self>>;
 }
 
+/// Routes, and those without `/v1` that are not among them.
+pub(crate) fn with_short<S: Send + Sync + 'static>(mut routes: Vec<Route<S>>) -> Vec<Route<S>> {
+    let mut short: Vec<Route<S>> = routes.iter().filter_map(Route::short).collect();
+    short.retain(|short| routes.iter().all(|route| route.path != short.path));
+    routes.extend(short);
+    routes
+}
+
 /// Makes the schema of a type.
 pub(crate) type Described = fn(&mut SchemaGenerator) -> Schema;
 
@@ -81,6 +89,14 @@ impl<S: Send + Sync + 'static> Route<S> {
             gives: vec![],
             fails: None,
         }
+    }
+
+    /// The same route at its path without `/v1`, for clients that were given an address without it, as llama.cpp's server
+    /// takes it.
+    pub(crate) fn short(&self) -> Option<Route<S>> {
+        let path = self.path.strip_prefix("/v1")?;
+        let (handler, gives) = (self.handler.clone(), self.gives.clone());
+        Some(Route { path, handler, gives, ..*self })
     }
 
     /// Its requests are forms.

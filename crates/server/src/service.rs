@@ -15,7 +15,7 @@ use weighbridge::engine::text::{EncodeOptions, SpecialText, Tokenizer};
 use crate::host::Host;
 use crate::refusal::Refusal;
 use crate::template::Template;
-use crate::work::{Job, News, Sequence};
+use crate::work::{Job, Logprobs, News, Sequence};
 
 /// Templates that run at once: fewer than there are threads for all that takes a while.
 const TEMPLATES: usize = 4;
@@ -129,7 +129,7 @@ impl Service {
         sequences: Vec<Sequence>,
         permit: OwnedSemaphorePermit,
         stops: Vec<String>,
-        logprobs: Option<usize>,
+        logprobs: Option<Logprobs>,
         special: SpecialText,
     ) -> Result<UnboundedReceiver<News>, Refusal> {
         let (news, mut receiver) = unbounded_channel();

@@ -165,8 +165,10 @@ pub(crate) struct CompletionChoice {
 #[derive(Debug, Default, Serialize, JsonSchema)]
 pub(crate) struct CompletionLogprobs {
     pub(crate) tokens: Vec<String>,
-    pub(crate) token_logprobs: Vec<f32>,
-    pub(crate) top_logprobs: Vec<serde_json::Map<String, serde_json::Value>>,
+    /// Null for the first token of a prompt.
+    pub(crate) token_logprobs: Vec<Option<f32>>,
+    /// As those of `token_logprobs`.
+    pub(crate) top_logprobs: Vec<Option<serde_json::Map<String, serde_json::Value>>>,
     /// Where the token begins in the text, in characters.
     pub(crate) text_offset: Vec<usize>,
 }

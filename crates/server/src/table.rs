@@ -12,7 +12,7 @@ use crate::fields::Fields;
 use crate::host::Host;
 use crate::refusal::Refusal;
 use crate::rerank::{self, Ranked, Scores};
-use crate::routes::{EVENTS, Route, Serves};
+use crate::routes::{EVENTS, Route, Serves, with_short};
 use crate::service::Service;
 use crate::shapes::{
     ChatCompletion, ChatDelta, Chunk, Completion, CompletionChoice, Content, Model, Models, Tokens,
@@ -106,7 +106,7 @@ impl Serves for Scores {
             let reads = |fields: &mut Fields, _: &Scores| drop(rerank::Asked::read(fields));
             Route::post(path, "Scores of texts for a query", rerank::answer, reads).gives::<Ranked<'_>>()
         };
-        vec![route("/v1/rerank"), route("/rerank")]
+        vec![route("/v1/rerank")]
     }
 }
 
@@ -146,7 +146,7 @@ pub(crate) fn of_all() -> Vec<Route<Host>> {
         Route::get("/openapi.json", "This description", openapi::answer).gives::<serde_json::Value>(),
     ];
     routes.extend(ollama::of_all());
-    routes
+    with_short(routes)
 }
 
 /// The routes of `service`, and refusals of those that a model for another task has.
@@ -154,7 +154,7 @@ pub(crate) fn router<S: Serves>(service: &Arc<S>) -> Router {
     // Read once here, where it is known how requests are read.
     let _ = service.api.set(openapi::document(&**service, &of_all()).to_string());
     let (mut own, mut common) = (Router::new(), Router::new());
-    for route in S::routes() {
+    for route in with_short(S::routes()) {
         own = own.route(route.path, route.handler);
     }
     for route in of_all() {
@@ -179,7 +179,7 @@ pub(crate) fn router<S: Serves>(service: &Arc<S>) -> Router {
 
 /// The paths of a task.
 fn paths<S: Serves>() -> Vec<&'static str> {
-    S::routes().iter().map(|route| route.path).collect()
+    with_short(S::routes()).iter().map(|route| route.path).collect()
 }
 
 /// The paths of all tasks that this build knows, in order.

@@ -27,8 +27,7 @@ pub(crate) struct Job {
     pub(crate) permit: Arc<OwnedSemaphorePermit>,
     /// Strings that end a text.
     pub(crate) stops: Vec<String>,
-    /// How many likely tokens are told beside each, if probabilities are wanted at all.
-    pub(crate) logprobs: Option<usize>,
+    pub(crate) logprobs: Option<Logprobs>,
     /// Whether the text has the special tokens.
     pub(crate) special: SpecialText,
     /// When it was given to the engine.
@@ -36,6 +35,15 @@ pub(crate) struct Job {
     /// When the job ends, whatever it has by then.
     pub(crate) deadline: Option<Instant>,
     pub(crate) news: UnboundedSender<News>,
+}
+
+/// Which probabilities are wanted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Logprobs {
+    /// How many likely tokens are told beside each.
+    pub(crate) top: usize,
+    /// Those of the prompt too.
+    pub(crate) of_prompt: bool,
 }
 
 /// A text to be continued.
@@ -89,8 +97,8 @@ pub(crate) struct Said {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Likely {
     pub(crate) token: u32,
-    /// The natural logarithm of its probability.
-    pub(crate) logprob: f32,
+    /// The natural logarithm of its probability; `None` of the first of a prompt, before which there is nothing.
+    pub(crate) logprob: Option<f32>,
     pub(crate) top: Vec<(u32, f32)>,
 }
 
@@ -114,14 +122,19 @@ struct Active<'t> {
 }
 
 impl Active<'_> {
-    fn token(&mut self, sampled: Sampled<'_>) -> ControlFlow<Stop> {
-        self.metrics.token(self.last.is_none(), self.last.unwrap_or(self.since));
-        self.last = Some(Instant::now());
+    /// Keeps the probability of a token.
+    fn likely(&mut self, sampled: &Sampled<'_>) {
         if let Some(of) = &mut self.logprobs {
             let (token, top) = of.of(sampled.logits, sampled.token);
             let top = top.iter().map(|likely| (likely.token, likely.logprob)).collect();
-            self.held.push(Likely { token: token.token, logprob: token.logprob, top });
+            self.held.push(Likely { token: token.token, logprob: Some(token.logprob), top });
         }
+    }
+
+    fn token(&mut self, sampled: Sampled<'_>) -> ControlFlow<Stop> {
+        self.metrics.token(self.last.is_none(), self.last.unwrap_or(self.since));
+        self.last = Some(Instant::now());
+        self.likely(&sampled);
         let text = self.stops.push(self.stream.push(sampled.token));
         if !text.is_empty() {
             let said = Said { text: text.to_owned(), tokens: std::mem::take(&mut self.held) };
@@ -206,11 +219,13 @@ impl<'t> Engine<'t> {
             let ends = Arc::clone(&self.ends);
             let end = Box::new(move |token| ends(token));
             let positions = Some(self.positions);
-            let request = Request { prompt, sampler, tokens, end, positions };
+            let tells_prompt = job.logprobs.is_some_and(|wanted| wanted.of_prompt);
+            let first = prompt.first().copied().filter(|_| tells_prompt);
+            let request = Request { prompt, sampler, tokens, end, positions, tells_prompt };
             match self.runtime.submit(&mut self.scheduler, request) {
-                Ok(id) => ids.push((id, index)),
+                Ok(id) => ids.push((id, index, first)),
                 Err(error) => {
-                    for (id, _) in ids {
+                    for (id, ..) in ids {
                         self.scheduler.cancel(id);
                     }
                     let _ = job.news.send(match error {
@@ -224,13 +239,13 @@ impl<'t> Engine<'t> {
             }
         }
         let _ = job.news.send(News::Accepted);
-        for (id, index) in ids {
+        for (id, index, first) in ids {
             let active = Active {
                 index,
                 stream: self.tokenizer.stream(job.special),
                 stops: StopStrings::new(job.stops.clone()),
-                logprobs: job.logprobs.map(LogProbs::new),
-                held: vec![],
+                logprobs: job.logprobs.map(|wanted| LogProbs::new(wanted.top)),
+                held: first.map(|token| Likely { token, logprob: None, top: vec![] }).into_iter().collect(),
                 deadline: job.deadline,
                 is_late: false,
                 since: job.since,
@@ -257,6 +272,12 @@ impl<'t> Engine<'t> {
     fn step(&mut self) {
         let Engine { runtime, scheduler, active, pace, .. } = self;
         let stepped = runtime.step(scheduler, &mut |id, event| match event {
+            Event::Prompt(sampled) => {
+                if let Some(active) = active.get_mut(&id) {
+                    active.likely(&sampled);
+                }
+                ControlFlow::Continue(())
+            }
             Event::Token(sampled) => match active.get_mut(&id) {
                 Some(active) => active.token(sampled),
                 None => ControlFlow::Break(Stop::Interrupted),

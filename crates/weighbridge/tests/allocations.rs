@@ -166,6 +166,7 @@ fn steps_of_many_sequences_allocate_nothing() {
                 tokens: 100,
                 end: Box::new(|_| false),
                 positions: None,
+                tells_prompt: false,
             };
             runtime.submit(&mut scheduler, request).unwrap();
         }

@@ -31,7 +31,8 @@ pub(crate) struct ServeArgs {
     /// settings of sentence-transformers]
     #[arg(long, value_enum)]
     pub(crate) task: Option<TaskArg>,
-    /// The name of the model in requests and answers. May be given many times [default: the name of the file or directory]
+    /// The name of the model in requests and answers; `*` takes any name in requests. May be given many times [default: the
+    /// name of the file or directory]
     #[arg(long, value_name = "NAME")]
     pub(crate) alias: Vec<String>,
     /// Use the chat template in FILE (Jinja) instead of the checkpoint's

@@ -212,17 +212,22 @@ fn keys(args: &AccessArgs) -> Result<Vec<String>, Failure> {
 
 /// The names that are given, or that of the file or directory.
 fn names(args: &ServeArgs) -> Vec<String> {
-    if !args.alias.is_empty() {
-        return args.alias.clone();
+    let mut names = args.alias.clone();
+    if names.iter().all(|name| name == "*") {
+        names.insert(0, own_name(args.model.path()));
     }
-    let path = args.model.path();
+    names
+}
+
+/// The name of the file or directory.
+fn own_name(path: &Path) -> String {
     if let Some(name) = path.to_str().and_then(elsewhere) {
-        return vec![name];
+        return name;
     }
     // `.` has a name only where it is.
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let name = if path.is_dir() { path.file_name() } else { path.file_stem() };
-    vec![name.map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned())]
+    name.map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
 /// Names a model after its URL, or by its name of the hub.

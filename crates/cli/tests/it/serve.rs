@@ -270,6 +270,27 @@ fn shapes_are_those_of_openai() {
     for index in 0..2 {
         assert_eq!(both["choices"][index]["text"], format!("Once upon a time{text}"));
     }
+    // What was said is as likely when it is given as a prompt.
+    let said = of(&tokens["tokens"], &json!({"logprobs": 2}));
+    let said = &said["choices"][0]["logprobs"];
+    let given = json!(["Once upon a time", text].concat());
+    for more in [json!({"max_tokens": 1}), json!({"max_tokens": 0})] {
+        let mut more = more;
+        more.as_object_mut().unwrap().extend([("echo".into(), true.into()), ("logprobs".into(), 2.into())]);
+        let scored = of(&given, &more);
+        assert_eq!(scored["usage"]["completion_tokens"], more["max_tokens"]);
+        let scored = &scored["choices"][0]["logprobs"];
+        let list = |name: &str| scored[name].as_array().unwrap().clone();
+        let (count, begun) = (list("tokens").len(), tokens["tokens"].as_array().unwrap().len());
+        assert!(scored["token_logprobs"][0].is_null() && scored["top_logprobs"][0].is_null(), "{scored}");
+        assert_eq!((list("token_logprobs").len(), list("text_offset").len()), (count, count));
+        for (at, token) in said["tokens"].as_array().unwrap().iter().enumerate() {
+            assert_eq!(&scored["tokens"][begun + at], token);
+            assert_eq!(scored["text_offset"][begun + at], said["text_offset"][at].as_u64().unwrap() + 16);
+            let of = |all: &Value, at: usize| all["token_logprobs"][at].as_f64().unwrap();
+            assert!((of(scored, begun + at) - of(said, at)).abs() < 2e-3, "{token}: {scored} {said}");
+        }
+    }
     let stop = &text[3..8];
     let cut = of(&json!("Once upon a time"), &json!({"stop": ["never", stop]}));
     assert_eq!(

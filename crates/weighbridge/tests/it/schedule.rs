@@ -29,6 +29,7 @@ struct Asked {
     prompt: Vec<u32>,
     tokens: usize,
     options: SamplerOptions,
+    tells_prompt: bool,
 }
 
 impl Asked {
@@ -39,6 +40,7 @@ impl Asked {
             tokens: self.tokens,
             end: Box::new(|token| token == 5),
             positions: Some(CONTEXT),
+            tells_prompt: self.tells_prompt,
         }
     }
 
@@ -68,7 +70,7 @@ fn asked(rng: &mut Rng, vocab: usize, count: usize) -> Vec<Asked> {
             let mut options = SamplerOptions { temperature, seed: i as u64, ..SamplerOptions::default() };
             // What was sampled counts, as the prompt does.
             options.penalties.repeat = [1.0, 1.4][i % 2];
-            Asked { prompt, tokens: 1 + i * 5 % 30, options }
+            Asked { prompt, tokens: 1 + i * 5 % 30, options, tells_prompt: i % 4 == 1 }
         })
         .collect()
 }
@@ -77,11 +79,16 @@ fn asked(rng: &mut Rng, vocab: usize, count: usize) -> Vec<Asked> {
 struct Told {
     said: BTreeMap<RequestId, Vec<u32>>,
     done: BTreeMap<RequestId, Stats>,
+    /// Tokens of prompts with the logits before them.
+    prompts: BTreeMap<RequestId, Vec<(u32, Vec<f32>)>>,
 }
 
 impl Told {
     fn take(&mut self, id: RequestId, event: Event<'_>) -> ControlFlow<Stop> {
         match event {
+            Event::Prompt(sampled) => {
+                self.prompts.entry(id).or_default().push((sampled.token, sampled.logits.to_vec()));
+            }
             Event::Token(sampled) => self.said.entry(id).or_default().push(sampled.token),
             Event::Done(stats) => assert!(self.done.insert(id, stats).is_none(), "{id:?} ended twice"),
             Event::Failed(error) => panic!("{id:?}: {error}"),
@@ -133,6 +140,20 @@ fn each_request_has_the_tokens_that_it_has_alone() {
                     assert_eq!(stats.prompt_tokens, asked.prompt.len());
                 }
                 known += stats.known_tokens;
+                let prompt = told.prompts.remove(id).unwrap_or_default();
+                if !asked.tells_prompt || stats.stop == Stop::Interrupted {
+                    assert!(asked.tells_prompt || prompt.is_empty(), "{what}");
+                    continue;
+                }
+                let mut wanted = vec![];
+                runtime.truncate(0);
+                runtime.forward_each(&asked.prompt, |logits| wanted.push(logits.to_vec())).unwrap();
+                wanted.pop();
+                assert_eq!(
+                    prompt,
+                    asked.prompt[1..].iter().copied().zip(wanted).collect::<Vec<_>>(),
+                    "{what}"
+                );
             }
             assert!(cancelled.len() > 1, "{model}, {kv}");
             // A window is seldom reached back to, nor are positions before codes were made of them.
@@ -150,6 +171,7 @@ fn a_long_prompt_holds_nobody_up() {
         prompt: (0..n).map(|i| 7 + i % 50).collect(),
         tokens,
         options: SamplerOptions { temperature: 0.0, bias: vec![(5, -100.0)], ..SamplerOptions::default() },
+        tells_prompt: false,
     };
     let mut scheduler = Scheduler::new(KvKind::F16, Bounds { sequences: 8, waiting: 8, bytes: 1 << 30 });
     let first = runtime.submit(&mut scheduler, of(3, 100).request(&runtime)).unwrap();
@@ -170,7 +192,12 @@ fn a_long_prompt_holds_nobody_up() {
 #[test]
 fn what_cannot_run_is_refused_at_once() {
     let runtime = start("gpt2-tiny", KvKind::F16);
-    let asked = |prompt: Vec<u32>, tokens| Asked { prompt, tokens, options: SamplerOptions::default() };
+    let asked = |prompt: Vec<u32>, tokens| Asked {
+        prompt,
+        tokens,
+        options: SamplerOptions::default(),
+        tells_prompt: false,
+    };
     let bounds = Bounds { sequences: 1, waiting: 1, bytes: runtime.session().bytes() as u64 };
     let mut scheduler = Scheduler::new(KvKind::F16, bounds);
     let mut submit = |asked: Asked, positions| {
