@@ -20,6 +20,8 @@ QUESTION = "What is the capital of France?"
 
 
 class City(pydantic.BaseModel):
+    # Without it any other property is allowed too, and a small model may write them without end.
+    model_config = pydantic.ConfigDict(extra="forbid")
     city: str = pydantic.Field(max_length=12)
     big: bool
 
@@ -32,7 +34,8 @@ def weather(city: str) -> str:
 
 def chats(program, model):
     with serving(program, model, "--alias", "m") as address:
-        chat = ChatOpenAI(base_url=address + "/v1", api_key="none", model="m", temperature=0, max_tokens=24)
+        chat = ChatOpenAI(base_url=address + "/v1", api_key="none", model="m", temperature=0, max_tokens=24,
+                          stream_usage=True)
 
         def answer():
             said = chat.invoke(QUESTION)
@@ -65,7 +68,7 @@ def chats(program, model):
             assert "Paris" in text.invoke("The capital of France is")
 
         def refusals():
-            for wrong in [{"temperature": 9.0}, {"model": "other"}]:
+            for wrong in [{"top_p": 7.0}, {"model": "other"}]:
                 try:
                     chat.model_copy(update={"max_retries": 0}).bind(**wrong).invoke(QUESTION)
                 except (openai.BadRequestError, openai.NotFoundError) as error:
@@ -97,8 +100,9 @@ def tools(program, model, template):
             assert whole.tool_calls[0]["name"] == "weather", whole
 
         def structured():
-            said = chat.with_structured_output(City, method="function_calling").invoke("Describe Paris.")
-            assert isinstance(said, City), said
+            told = chat.with_structured_output(City, method="function_calling", include_raw=True)
+            said = told.invoke("Describe Paris.")
+            assert isinstance(said["parsed"], City), said
 
         each({"calls": calls, "streamed": streamed, "structured": structured})
 

@@ -27,7 +27,7 @@ pub(crate) struct Options {
     pub(crate) llama_cpp: Option<PathBuf>,
     /// `golden/models/llama_oracle.cpp`, built against its library.
     pub(crate) llama_oracle: Option<PathBuf>,
-    /// A Python with openai, anthropic, ollama, httpx and schemathesis.
+    /// A Python with openai, anthropic, ollama, httpx, schemathesis, langchain-openai, pytest, requests and filelock.
     pub(crate) serve_python: Option<PathBuf>,
     /// A folder whose `node_modules` has playwright-core and axe-core.
     pub(crate) page_modules: Option<PathBuf>,
@@ -186,18 +186,21 @@ fn interchange(options: &Options) -> Result<Outcome> {
 
 /// Clients of others, faults of theirs, and many of them at once.
 fn serve(options: &Options) -> Result<Outcome> {
-    let Some(python) = &options.serve_python else {
-        let wants = "`golden/serve_openai.py` and the scripts beside it need `--serve-python`";
+    let (Some(python), Some(sources)) = (&options.serve_python, &options.llama_cpp) else {
+        let wants =
+            "`golden/serve_openai.py` and the scripts beside it need `--serve-python` and `--llama-cpp`";
         return Ok(Outcome::NotRun(wants.to_owned()));
     };
     let program = workspace::build_weighbridge(Build::Release)?;
     let model = testkit::model("smollm2");
     let (embedder, reranker) = (testkit::model("minilm"), testkit::golden("embed/rerank/bert"));
-    let seconds = PathBuf::from("60");
+    let (seconds, template) =
+        (PathBuf::from("60"), sources.join("models/templates/Qwen-Qwen2.5-7B-Instruct.jinja"));
     for (script, with) in [
         ("openai", vec![&model]),
         ("anthropic", vec![&model]),
         ("ollama", vec![&model, &embedder]),
+        ("langchain", vec![&model, &embedder, &template]),
         ("vectors", vec![&embedder, &reranker]),
         ("schemathesis", vec![&seconds, &model, &embedder, &reranker]),
         ("faults", vec![&model]),
@@ -207,7 +210,11 @@ fn serve(options: &Options) -> Result<Outcome> {
         command.arg(format!("golden/serve_{script}.py")).arg(&program).args(with);
         workspace::step(command.current_dir(workspace::root()))?;
     }
-    let what = "the clients of OpenAI, Anthropic and Ollama, what /openapi.json says, 10,000 malformed requests and other faults, 64 \
+    let mut tests = Command::new(python);
+    tests.arg("golden/serve_llama_tests.py").arg("--weighbridge").arg(&program);
+    tests.arg("--llama-cpp").arg(sources).arg("--generator").arg(&model).arg("--encoder").arg(&embedder);
+    workspace::step(tests.current_dir(workspace::root()))?;
+    let what = "the clients of OpenAI, Anthropic, Ollama and LangChain, the tests of llama.cpp's server, what /openapi.json says, 10,000 malformed requests and other faults, 64 \
                 streams for five minutes";
     Ok(Outcome::Passed(what.to_owned()))
 }

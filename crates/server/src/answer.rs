@@ -54,7 +54,7 @@ impl Answer {
         let count = sequences.len();
         let news = service.submit(sequences, permit, common.stops, logprobs, common.special).await?;
         Ok(Answer {
-            id: service.id(&format!("{kind}-")),
+            id: service.id(kind),
             service: Arc::clone(service),
             news,
             created: now(),

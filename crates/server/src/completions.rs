@@ -44,7 +44,7 @@ pub(crate) async fn answer(
     })
     .await?;
     let (stream, include_usage, n) = (common.stream, common.include_usage, common.n);
-    let mut answer = Answer::begin(&service, prepared, common, logprobs, "cmpl").await?;
+    let mut answer = Answer::begin(&service, prepared, common, logprobs, "cmpl-").await?;
     let count = echoes.len().max(1) * n;
     let mut shape =
         Text { service, wants_logprobs: logprobs.is_some(), echoes, n, offsets: Vec::with_capacity(count) };

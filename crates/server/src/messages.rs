@@ -43,8 +43,10 @@ pub(crate) async fn answer(
     .await?;
     let Ready { common, prepared, reply } = ready;
     let stream = common.stream;
-    let mut answer = Answer::begin(&service, prepared, common, None, "msg").await?;
-    let shape = Shape { service, reply, id: answer.id.clone(), stops, block: None, blocks: 0, ending: None };
+    let given = prepared.sequences.first().map_or(0, |sequence| sequence.prompt.len());
+    let mut answer = Answer::begin(&service, prepared, common, None, "msg_").await?;
+    let id = answer.id.clone();
+    let shape = Shape { service, reply, id, given, stops, block: None, blocks: 0, ending: None };
     if stream {
         return Ok(answer.stream(shape));
     }
@@ -249,6 +251,8 @@ struct Shape {
     service: Arc<Service>,
     reply: Reply,
     id: String,
+    /// Tokens of the prompt.
+    given: usize,
     /// The strings that the client wants answers to end at.
     stops: Vec<String>,
     /// The kind of the block that is open.
@@ -339,7 +343,9 @@ impl Shape {
 
 impl Pieces for Shape {
     fn begin(&mut self, events: &mut Events) {
-        let message = self.message(json!([]), Usage::default());
+        // What of it is in the cache is known at the end.
+        let usage = Usage { prompt_tokens: self.given, ..Usage::default() };
+        let message = self.message(json!([]), usage);
         events.named("message_start", &json!({"type": "message_start", "message": message}));
     }
 

@@ -375,7 +375,7 @@ async fn answer(
 ) -> Result<Response, Refusal> {
     shape.prompts = prepared.sequences.iter().map(|Sequence { prompt, .. }| prompt.len()).sum();
     let stream = common.stream;
-    let mut answer = Answer::begin(service, prepared, common, None, "ollama").await?;
+    let mut answer = Answer::begin(service, prepared, common, None, "ollama-").await?;
     if stream {
         return Ok(answer.stream_lines(shape));
     }

@@ -42,7 +42,7 @@ pub(crate) async fn answer(
     .await?;
     let Ready { common, prepared, reply } = ready;
     let stream = common.stream;
-    let answer = Answer::begin(&service, prepared, common, None, "resp").await?;
+    let answer = Answer::begin(&service, prepared, common, None, "resp_").await?;
     let (id, created) = (answer.id.clone(), answer.created);
     let shape =
         Shape { service, reply, id, created, repeated, items: vec![], open: None, sent: 0, ending: None };
