@@ -99,7 +99,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
 type Step = (&'static str, fn(&Options) -> Result<Outcome>);
 
-fn steps() -> [Step; 10] {
+fn steps() -> [Step; 12] {
     [
         ("fuzz targets", fuzz),
         ("conversions, compressions and cache builds, killed and continued", kills),
@@ -110,6 +110,8 @@ fn steps() -> [Step; 10] {
         ("the pages of `serve`, in Chromium", page),
         ("buckets of three clouds, and the hub with its own package", remote),
         ("the Python package, with torch and transformers", wheel),
+        ("models of candle, with our weights", candle),
+        ("modules of burn, with our weights", burn),
         ("each configuration, by llama.cpp and transformers", judge),
     ]
 }
@@ -259,6 +261,38 @@ fn wheel(options: &Options) -> Result<Outcome> {
     };
     crate::wheel::run(Some(python))?;
     Ok(Outcome::Passed("every test of the wheel".to_owned()))
+}
+
+fn candle(_: &Options) -> Result<Outcome> {
+    binding("candle")
+}
+
+fn burn(_: &Options) -> Result<Outcome> {
+    binding("burn")
+}
+
+/// The formatting, lints and tests of a binding that is a workspace of its own.
+fn binding(name: &str) -> Result<Outcome> {
+    let folder = workspace::root().join("bindings").join(name);
+    let target = workspace::target_dir()?;
+    let cargo = |arguments: &[&str]| {
+        let mut command = workspace::cargo();
+        command.args(arguments).current_dir(&folder).env("CARGO_TARGET_DIR", &target);
+        command
+    };
+    workspace::step(&mut cargo(&["fmt", "--check"]))?;
+    workspace::step(&mut cargo(&[
+        "clippy",
+        "--all-targets",
+        "--release",
+        "--locked",
+        "--",
+        "-D",
+        "warnings",
+    ]))?;
+    let (passed, failed) = run_tests(&mut cargo(&["test", "--release", "--locked"]))?;
+    let said = format!("{passed} tests passed, {failed} failed");
+    Ok(if failed == 0 && passed > 0 { Outcome::Passed(said) } else { Outcome::Failed(said) })
 }
 
 fn judge(options: &Options) -> Result<Outcome> {

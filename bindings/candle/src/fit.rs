@@ -83,18 +83,25 @@ impl Weights {
                 strides: None,
             })
             .collect();
+        let mut problems = vec![];
         let mut bindings = Bindings { bindings: vec![], drops: vec![] };
         for (name, shape) in asked {
             let found = planned.place(&name).map(|place| params[place].shape.clone());
             let wanted = shape.map(|shape| shape.dims().iter().map(|n| *n as u64).collect::<Vec<_>>().into());
             // Asked for without a shape, it may have any.
-            let Some(shape) = wanted.or(found) else { continue };
+            let Some(shape) = wanted.or(found) else {
+                problems.push(Problem::Missing { entry: name.clone(), params: vec![name], wants: None });
+                continue;
+            };
             let (expr, presence) = (Expr::source(&name), Presence::Required);
             bindings.bindings.push(Binding { name, shape, expr, presence });
         }
         // In the order of names: a map has none.
         bindings.bindings.sort_by(|a, b| a.name.cmp(&b.name));
-        resolve(&entries, &bindings).map(drop)
+        if let Err(more) = resolve(&entries, &bindings) {
+            problems.extend(more.iter().cloned());
+        }
+        Problems::none(problems)
     }
 }
 

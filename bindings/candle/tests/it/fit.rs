@@ -67,6 +67,18 @@ fn tied_tensors_are_used_by_either_name() {
 }
 
 #[test]
+fn a_tensor_of_any_shape_is_missing_too() {
+    let weights = Weights::open(testkit::golden("models/llama-tiny")).unwrap().leave("*");
+    let error = weights.model(DType::F32, &Device::Cpu, |vb| {
+        vb.get(32, "model.norm.weight")?;
+        vb.get_unchecked("model.norm.bias")
+    });
+    let error = format!("{:?}", error.unwrap_err());
+    assert!(error.contains("`model.norm.bias` is missing: needed"), "{error}");
+    assert!(error.contains("`model.norm.weight`: wanted [32]"), "{error}");
+}
+
+#[test]
 fn a_failing_constructor_says_why() {
     let weights = Weights::open(testkit::golden("models/llama-tiny")).unwrap().leave("*");
     let error = weights.model(DType::F32, &Device::Cpu, |vb| {
