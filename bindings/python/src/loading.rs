@@ -201,6 +201,19 @@ impl Report {
 
 #[pymethods]
 impl Report {
+    /// The cost of two loads, one after the other.
+    fn __add__(&self, other: &Report) -> Report {
+        Report {
+            seconds: self.seconds + other.seconds,
+            threads: self.threads.max(other.threads),
+            read: self.read + other.read,
+            borrowed: self.borrowed + other.borrowed,
+            copied: self.copied + other.copied,
+            encoded: self.encoded + other.encoded,
+            scratch: self.scratch.max(other.scratch),
+        }
+    }
+
     fn __repr__(&self) -> String {
         let Report { seconds, threads, read, borrowed, copied, encoded, scratch } = self;
         format!(

@@ -226,6 +226,8 @@ class Report:
     def encoded(self) -> int: ...
     @property
     def scratch(self) -> int: ...
+    def __add__(self, other: Report, /) -> Report:
+        """The cost of two loads, one after the other."""
 
 @final
 class Tensor(Buffer):

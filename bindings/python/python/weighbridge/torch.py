@@ -10,10 +10,11 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -115,6 +116,155 @@ def _to(one: torch.Tensor, device: str | int | torch.device) -> torch.Tensor:
     return one if device == "cpu" else one.to(device)
 
 
+class Place(NamedTuple):
+    """Where a tensor that is read goes."""
+
+    target: torch.Tensor
+    #: The shape of what is read, which the target may repeat.
+    shape: tuple[int, ...]
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether it is read straight to where it goes: the target is memory of this machine, and holds it as it is read."""
+        target = self.target
+        return target.device.type == "cpu" and target.is_contiguous() and target.numel() == math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what is read."""
+        return math.prod(self.shape) * self.target.element_size()
+
+
+#: Bytes of each of the two pieces of memory through which tensors of other devices are filled.
+_STAGE = 256 << 20
+#: Where a tensor may begin in such a piece.
+_ALIGNMENT = 256
+
+
+def fill(
+    plan: Plan,
+    places: Mapping[str, Sequence[Place]],
+    *,
+    threads: int | None = None,
+    memory: int | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> Report:
+    """Runs `plan` into places that fit it, those of each parameter by its name.
+
+    Tensors of other devices are filled through two pieces of memory in turns: while one is copied, the other is read. Each has 256 MiB, or
+    the bytes of the largest parameter.
+    """
+    direct = {name: parts for name, parts in places.items() if all(place.is_direct for place in parts)}
+    groups = [direct] if direct or not places else []
+    groups += _groups({name: parts for name, parts in places.items() if name not in direct})
+    weights = [sum(place.nbytes for parts in group.values() for place in parts) for group in groups]
+    staging = _Staging(groups[1:] if direct else groups)
+    total: Report | None = None
+    for n, group in enumerate(groups):
+        said = progress and _Part(progress, sum(weights[:n]), weights[n], sum(weights))
+        buffers, copies = staging.take(group)
+        part = plan if len(groups) == 1 else plan.only(*group)
+        report = part.load_into(buffers, threads=threads, memory=memory, progress=said)
+        staging.copy(copies)
+        total = report if total is None else total + report
+    staging.end()
+    assert total is not None
+    return total
+
+
+class _Part(NamedTuple):
+    """Progress of a part of a load."""
+
+    told: Callable[[int, int], object]
+    before: int
+    weight: int
+    total: int
+
+    def __call__(self, done: int, wanted: int) -> object:
+        return self.told(self.before + self.weight * done // max(1, wanted), self.total)
+
+
+def _room(parts: Sequence[Place]) -> int:
+    """Bytes of staging memory."""
+    return sum(-(-place.nbytes // _ALIGNMENT) * _ALIGNMENT for place in parts if not place.is_direct)
+
+
+def _groups(places: Mapping[str, Sequence[Place]]) -> Iterator[dict[str, Sequence[Place]]]:
+    """Parameters, as many as go through a piece of memory together."""
+    group: dict[str, Sequence[Place]] = {}
+    size = 0
+    for name, parts in places.items():
+        room = _room(parts)
+        if group and size + room > _STAGE:
+            yield group
+            group, size = {}, 0
+        group[name] = parts
+        size += room
+    if group:
+        yield group
+
+
+class _Staging:
+    """Two pieces of memory, from which tensors are copied to where they go."""
+
+    def __init__(self, groups: Sequence[Mapping[str, Sequence[Place]]]) -> None:
+        rooms = [sum(_room(parts) for parts in group.values()) for group in groups]
+        # Only what is pinned is copied while something else goes on.
+        self._pinned = any(place.target.is_cuda for group in groups for parts in group.values() for place in parts)
+        count = min(2 if self._pinned else 1, len(groups))
+        memory = [torch.empty(max(rooms), dtype=torch.uint8, pin_memory=self._pinned) for _ in range(count)]
+        self._pieces: list[tuple[torch.Tensor, list[torch.cuda.Event]]] = [(piece, []) for piece in memory]
+
+    def take(self, group: Mapping[str, Sequence[Place]]) -> tuple[dict[str, list[Any]], list[tuple[torch.Tensor, torch.Tensor]]]:
+        """The buffers for a group, and which of them are copied where. Waits for the copies from the piece of memory that is next."""
+        if all(place.is_direct for parts in group.values() for place in parts):
+            return {name: [_bytes(place.target) for place in parts] for name, parts in group.items()}, []
+        piece, copying = self._pieces[0]
+        while copying:
+            copying.pop().synchronize()
+        buffers: dict[str, list[Any]] = {}
+        copies: list[tuple[torch.Tensor, torch.Tensor]] = []
+        at = 0
+        for name, parts in group.items():
+            buffers[name] = []
+            for place in parts:
+                if place.is_direct:
+                    buffers[name].append(_bytes(place.target))
+                    continue
+                here = piece[at : at + place.nbytes]
+                at += _room([place])
+                buffers[name].append(here.numpy())
+                read = here.view(place.target.dtype)
+                repeated = place.target.numel() != read.numel()
+                shape = place.shape if repeated else place.target.shape
+                copies.append((place.target, read.reshape(shape).expand(place.target.shape)))
+        return buffers, copies
+
+    def copy(self, copies: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
+        """Copies what was read, and goes on with the other piece of memory."""
+        if not copies:
+            return
+        with torch.no_grad():
+            for target, here in copies:
+                target.copy_(here, non_blocking=self._pinned)
+        for device in {target.device for target, _ in copies if target.is_cuda}:
+            with torch.cuda.device(device):
+                event = torch.cuda.Event()
+                event.record()
+            self._pieces[0][1].append(event)
+        self._pieces.append(self._pieces.pop(0))
+
+    def end(self) -> None:
+        """Waits for all copies."""
+        for _, copying in self._pieces:
+            for event in copying:
+                event.synchronize()
+
+
+def _bytes(target: torch.Tensor) -> Any:
+    return target.detach().reshape(-1).view(torch.uint8).numpy()
+
+
 def load_into(
     plan: Plan,
     tensors: Mapping[str, torch.Tensor],
@@ -125,14 +275,14 @@ def load_into(
 ) -> Report:
     """Runs `plan` into tensors that exist: each byte goes straight to its place.
 
-    Tensors on other devices are filled through the memory of this machine, each once.
+    Tensors on other devices are filled through two pieces of this machine's memory in turns, each of 256 MiB or of the largest parameter: while
+    one is copied, the other is read.
 
     Raises:
         LoadError: everything that does not fit, at once: a parameter without a tensor, another shape or type. Nothing is written then.
     """
     problems: list[tuple[str, list[str]]] = []
-    here: dict[str, Any] = {}
-    elsewhere: dict[str, torch.Tensor] = {}
+    places: dict[str, list[Place]] = {}
     for param in plan.params:
         target = tensors.get(param.name)
         if target is None:
@@ -148,10 +298,8 @@ def load_into(
             problems.append((f"`{param.name}` has no memory: it is on the device `meta`", []))
         elif not target.is_contiguous():
             problems.append((f"`{param.name}`: its elements do not lie one after another", []))
-        elif target.device.type == "cpu":
-            here[param.name] = target.detach().reshape(-1).view(torch.uint8).numpy()
         else:
-            elsewhere[param.name] = target
+            places[param.name] = [Place(target, param.shape)]
     known = {param.name for param in plan.params}
     problems += [(f"the plan has no parameter `{name}`", []) for name in tensors if name not in known]
     if problems:
@@ -159,12 +307,7 @@ def load_into(
         for what, hints in problems:
             lines += [what, *(f"hint: {hint}" for hint in hints)]
         raise LoadError("\n".join(lines), problems)
-    with torch.no_grad():
-        staged = plan.only(*elsewhere).load(threads=threads, memory=memory) if elsewhere else {}
-        for name, target in elsewhere.items():
-            target.copy_(tensor(staged[name]))
-    rest = plan.only(*here) if elsewhere else plan
-    return rest.load_into(here, threads=threads, memory=memory, progress=progress)
+    return fill(plan, places, threads=threads, memory=memory, progress=progress)
 
 
 class safe_open:  # noqa: N801, as safetensors calls it

@@ -212,22 +212,10 @@ class Loader(BaseModelLoader):  # type: ignore[misc, unused-ignore]
         return plan, places
 
     def _fill(self, plan: Plan, places: dict[str, list[torch.Tensor]]) -> Report:
-        """Fills the tensors: those of this machine's memory at once, each of the others when it is there."""
-        with torch.no_grad():
-            buffers: dict[str, list[Any]] = {}
-            later: list[tuple[torch.Tensor, torch.Tensor]] = []
-            for param in plan.params:
-                buffers[param.name] = []
-                for target, (_, _, shape) in zip(places.get(param.name, ()), param.tensors):
-                    memory = target.detach()
-                    whole = target.numel() == math.prod(shape)
-                    if target.device.type != "cpu" or not target.is_contiguous() or not whole:
-                        size = target.shape if whole else shape
-                        memory = torch.empty(size, dtype=target.dtype, pin_memory=target.device.type == "cuda")
-                        later.append((target, memory))
-                    buffers[param.name].append(memory.reshape(-1).view(torch.uint8).numpy())
-            buffers = {name: given for name, given in buffers.items() if given}
-            report = plan.load_into(buffers, threads=self._threads)
-            for target, memory in later:
-                target.copy_(memory if memory.shape == target.shape else memory.expand(target.shape))
-        return report
+        """Fills the tensors."""
+        given: dict[str, list[_torch.Place]] = {}
+        for param in plan.params:
+            shapes = (shape for _, _, shape in param.tensors)
+            if places.get(param.name):
+                given[param.name] = [_torch.Place(*place) for place in zip(places[param.name], shapes)]
+        return _torch.fill(plan, given, threads=self._threads)

@@ -100,6 +100,40 @@ def test_a_plan_fills_tensors_that_exist(tmp_path: Path) -> None:
     assert "nan" not in str(caught.value)
 
 
+@pytest.mark.parametrize("stage", [1, 3000, 1 << 20])
+def test_tensors_of_other_devices_go_through_a_small_piece_of_memory(monkeypatch: pytest.MonkeyPatch, stage: int) -> None:
+    plan = wb.plan(MODELS / "llama-tiny" / "model.gguf", layout="hf", encode="bf16")
+    wanted = wt.state_dict(plan.load())
+    tensors = {param.name: torch.full(param.shape, torch.nan, dtype=torch.bfloat16) for param in plan.params}
+    # As if those of odd layers were elsewhere.
+    elsewhere = {id(one) for name, one in tensors.items() if ".1." in name}
+    is_direct = wt.Place.is_direct.fget
+    assert is_direct is not None
+    monkeypatch.setattr(wt.Place, "is_direct", property(lambda place: id(place.target) not in elsewhere and is_direct(place)))
+    monkeypatch.setattr(wt, "_STAGE", stage)
+    made: list[int] = []
+    empty = torch.empty
+    monkeypatch.setattr(torch, "empty", lambda size, **more: made.append(size) or empty(size, **more))
+    told: list[tuple[int, int]] = []
+    report = wt.load_into(plan, tensors, progress=lambda done, total: told.append((done, total)))
+    for name, one in tensors.items():
+        assert same(one, wanted[name]), name
+    largest = max(2 * one.numel() + 256 for one in tensors.values())
+    assert len(made) == 1 and made[0] <= max(stage, largest), made
+    total = sum(2 * one.numel() for one in tensors.values())
+    assert told[-1] == (total, total) and told == sorted(told)
+    assert report.copied + report.encoded >= total
+
+
+def test_what_is_read_may_be_repeated() -> None:
+    plan = wb.plan(MODELS / "llama-tiny" / "model.gguf", layout="hf", encode="f32").only("model.norm.weight")
+    (param,) = plan.params
+    target = torch.zeros((3, *param.shape))
+    wt.fill(plan, {param.name: [wt.Place(target, param.shape)]})
+    (wanted,) = wt.state_dict(plan.load()).values()
+    assert all(same(row, wanted) for row in target)
+
+
 def test_ties_share_memory() -> None:
     loaded = wb.plan(MODELS / "gpt2-tiny" / "model.safetensors", layout="hf").load()
     weights = wt.state_dict(loaded)
