@@ -228,6 +228,7 @@ class Report:
     def scratch(self) -> int: ...
     def __add__(self, other: Report, /) -> Report:
         """The cost of two loads, one after the other."""
+    def __radd__(self, other: Report, /) -> Report: ...
 
 @final
 class Tensor(Buffer):
