@@ -56,7 +56,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// Whether burn loads data of `dtype` into such a parameter.
+    /// True if burn loads data of `dtype` into such a parameter.
     fn takes(self, dtype: DType) -> bool {
         match self {
             Kind::Float => dtype.is_float(),

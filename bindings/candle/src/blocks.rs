@@ -82,7 +82,7 @@ macro_rules! blocks {
 blocks!(f32, f16, bf16, BlockQ4_0, BlockQ4_1, BlockQ5_0, BlockQ5_1, BlockQ8_0, BlockQ8_1);
 blocks!(BlockQ2K, BlockQ3K, BlockQ4K, BlockQ5K, BlockQ6K, BlockQ8K);
 
-/// Whether `bytes` begin where blocks of `dtype` may.
+/// True if `bytes` begin where blocks of `dtype` may.
 pub(crate) fn is_aligned(dtype: GgmlDType, bytes: &[u8]) -> bool {
     bytes.as_ptr().addr().is_multiple_of(of_type!(dtype, align_of()))
 }

@@ -105,7 +105,7 @@ impl Weights {
     }
 }
 
-/// Whether tensors are missing. Of a checkpoint that has others, these may be what a constructor looks for under another name.
+/// True if tensors are missing. Of a checkpoint that has others, these may be what a constructor looks for under another name.
 fn lacks(problems: &Problems) -> bool {
     problems.iter().any(|problem| matches!(problem, Problem::Missing { .. } | Problem::Renamed { .. }))
 }

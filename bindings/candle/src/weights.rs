@@ -165,7 +165,7 @@ impl Weights {
         self.shared.checkpoint.location().to_string()
     }
 
-    /// Whether a model may do without the tensor called `name`.
+    /// True if a model may do without the tensor called `name`.
     pub(crate) fn leaves(&self, name: &str) -> bool {
         self.left.iter().any(|pattern| glob(pattern, name))
     }

@@ -276,7 +276,7 @@ fn of_value<'py>(py: Python<'py>, value: &Value<'_>) -> PyResult<Bound<'py, PyAn
         Value::F32(x) => x.into_pyobject(py)?.into_any(),
         Value::F64(x) => x.into_pyobject(py)?.into_any(),
         Value::Bool(b) => b.into_pyobject(py)?.to_owned().into_any(),
-        // What is not UTF-8 stays bytes.
+        // A string that is not UTF-8 stays bytes.
         Value::Str(bytes) => match std::str::from_utf8(bytes) {
             Ok(text) => text.into_pyobject(py)?.into_any(),
             Err(_) => PyBytes::new(py, bytes).into_any(),

@@ -121,7 +121,7 @@ fn fitting(
     Ok(found)
 }
 
-/// Whether the elements of `buffer` are those of `param`, or bytes.
+/// True if the elements of `buffer` are those of `param`, or bytes.
 fn alike(buffer: &PyUntypedBuffer, param: &PlannedParam) -> std::result::Result<(), String> {
     let found = buffer.format().to_string_lossy();
     if matches!(&*found, "B" | "b" | "c") {

@@ -443,7 +443,7 @@ impl ModelArgs {
         self.path.as_deref().or(self.model.as_deref()).unwrap_or(Path::new(""))
     }
 
-    /// Whether the command line says how keys and values are kept.
+    /// True if the command line says how keys and values are kept.
     #[cfg(feature = "serve")]
     pub(crate) fn has_kv(&self) -> bool {
         self.kv.is_some()

@@ -48,7 +48,7 @@ struct Stream {
     stage: Stage,
     /// The part of the next packet that was read.
     packet: Vec<u8>,
-    /// Whether the next packet began on a page before.
+    /// True if the next packet began on a page before.
     open: bool,
     /// The number of samples so far.
     decoded: u64,

@@ -23,7 +23,7 @@ use crate::failure::Failure;
 pub(crate) struct RerankArgs {
     /// A checkpoint of a class `…ForSequenceClassification` with one label
     pub(crate) path: PathBuf,
-    /// What the texts are scored for
+    /// The query that the texts are scored for
     pub(crate) query: String,
     /// Take each line of FILE as a text; without it, or as `-`, standard input. Of a FILE.jsonl, each line is a JSON object
     pub(crate) file: Option<PathBuf>,

@@ -14,11 +14,11 @@ pub(crate) struct Rerank<'a> {
     pub(crate) family: &'a str,
     /// The backend that ran it.
     pub(crate) backend: String,
-    /// What the texts were scored for.
+    /// The query that the texts were scored for.
     pub(crate) query: &'a str,
     /// Tokens of the query with a text at most, with those that the model adds.
     pub(crate) max_tokens: usize,
-    /// What was made of the model's scores: `sigmoid` or `identity`.
+    /// The function that the model's scores were put through: `sigmoid` or `identity`.
     pub(crate) activation: &'a str,
     /// The number of texts.
     pub(crate) texts: usize,
