@@ -21,7 +21,7 @@ const MAX_RATIO: u32 = 1_000;
 ///
 /// The sound is neither shifted in time nor made longer: sample `n` of the output is at the time `n / to`, and there are
 /// `ceil(samples * to / from)` of them. Before and after the sound is silence. The passband reaches to 0.9 of half the lower rate;
-/// what lies above that half is 100 dB down.
+/// frequencies above that half are 100 dB down.
 ///
 /// Source: J. O. Smith, "Digital Audio Resampling", <https://ccrma.stanford.edu/~jos/resample/>.
 #[derive(Debug)]
