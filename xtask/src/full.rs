@@ -27,7 +27,8 @@ pub(crate) struct Options {
     pub(crate) llama_cpp: Option<PathBuf>,
     /// `golden/models/llama_oracle.cpp`, built against its library.
     pub(crate) llama_oracle: Option<PathBuf>,
-    /// A Python with openai, anthropic, ollama, httpx, schemathesis, langchain-openai, pytest, requests and filelock.
+    /// A Python with openai, anthropic, ollama, httpx, schemathesis, langchain-openai, pytest, requests, filelock, and what
+    /// `golden/serve_lm_eval.py` names.
     pub(crate) serve_python: Option<PathBuf>,
     /// A folder whose `node_modules` has playwright-core and axe-core.
     pub(crate) page_modules: Option<PathBuf>,
@@ -203,6 +204,7 @@ fn serve(options: &Options) -> Result<Outcome> {
         ("anthropic", vec![&model]),
         ("ollama", vec![&model, &embedder]),
         ("langchain", vec![&model, &embedder, &template]),
+        ("lm_eval", vec![&model]),
         ("vectors", vec![&embedder, &reranker]),
         ("schemathesis", vec![&seconds, &model, &embedder, &reranker]),
         ("faults", vec![&model]),
@@ -216,7 +218,7 @@ fn serve(options: &Options) -> Result<Outcome> {
     tests.arg("golden/serve_llama_tests.py").arg("--weighbridge").arg(&program);
     tests.arg("--llama-cpp").arg(sources).arg("--generator").arg(&model).arg("--encoder").arg(&embedder);
     workspace::step(tests.current_dir(workspace::root()))?;
-    let what = "the clients of OpenAI, Anthropic, Ollama and LangChain, the tests of llama.cpp's server, what /openapi.json says, 10,000 malformed requests and other faults, 64 \
+    let what = "the clients of OpenAI, Anthropic, Ollama, LangChain and lm-eval, the tests of llama.cpp's server, what /openapi.json says, 10,000 malformed requests and other faults, 64 \
                 streams for five minutes";
     Ok(Outcome::Passed(what.to_owned()))
 }

@@ -61,6 +61,8 @@ pub enum Event<'a> {
     Prompt(Sampled<'a>),
     /// A token was sampled.
     Token(Sampled<'a>),
+    /// A token was sampled that ends the text, and is no part of it.
+    End(Sampled<'a>),
     /// It has ended.
     Done(Stats),
     /// It cannot go on: its logits are not numbers, or a constraint allows nothing.
@@ -165,6 +167,8 @@ impl Turn {
         self.stats.tokens += 1;
         self.stats.decode_seconds = (now - first).as_secs_f64();
         let stop = if (self.end)(token) {
+            // It has ended, whatever the caller says.
+            let _ = each(self.id, Event::End(Sampled { token, logits }));
             Some(Stop::EndOfText)
         } else {
             let goes_on = each(self.id, Event::Token(Sampled { token, logits }));

@@ -35,7 +35,7 @@ pub(crate) async fn answer(
     .await?;
     let Ready { common, prepared, reply } = ready;
     let (stream, include_usage, n) = (common.stream, common.include_usage, common.n);
-    let told = logprobs.map(|top| Logprobs { top, of_prompt: false });
+    let told = logprobs.map(|top| Logprobs { top, of_prompt: false, of_end: false });
     let mut answer = Answer::begin(&service, prepared, common, told, "chatcmpl-").await?;
     let replies = vec![reply; n];
     let mut shape = Chat { service, wants_logprobs: logprobs.is_some(), replies };

@@ -77,7 +77,7 @@ pub(crate) fn asked(fields: &mut Fields, service: &Service) -> Asked {
     let prompts = prompts(fields, service.vocab);
     let top = fields.whole("logprobs", 0, 20).map(|top| usize::try_from(top).unwrap_or(0));
     let echo = fields.flag("echo").unwrap_or(false);
-    let logprobs = top.map(|top| Logprobs { top, of_prompt: echo });
+    let logprobs = top.map(|top| Logprobs { top, of_prompt: echo, of_end: true });
     fields.only("suffix", &[json!("")], "is not supported here");
     fields.only("best_of", &[json!(common.n)], "wanted the value of `n`: answers are not chosen from");
     Asked { common, prompts, logprobs, echo }
@@ -165,11 +165,15 @@ impl Text {
             let own = of(likely.token, likely.logprob.unwrap_or_default());
             all.text_offset.push(*offset);
             *offset += own.token.chars().count();
-            let top = likely.top.iter().map(|(token, value)| of(*token, *value));
-            let top = top.map(|top| (top.token, json!(top.value))).collect::<Map<_, _>>();
+            let mut top = Map::new();
+            for (token, value) in &likely.top {
+                let likely = of(*token, *value);
+                // Some tokens have the same text, as parts of a character have: the likeliest is told.
+                top.entry(likely.token).or_insert(json!(likely.value));
+            }
             all.top_logprobs.push(likely.logprob.map(|_| top));
             all.tokens.push(own.token);
-            all.token_logprobs.push(likely.logprob.map(|_| own.value));
+            all.token_logprobs.push(likely.logprob.map(|_| f64::from(own.value)));
         }
         Some(all)
     }

@@ -165,8 +165,8 @@ pub(crate) struct CompletionChoice {
 #[derive(Debug, Default, Serialize, JsonSchema)]
 pub(crate) struct CompletionLogprobs {
     pub(crate) tokens: Vec<String>,
-    /// Null for the first token of a prompt.
-    pub(crate) token_logprobs: Vec<Option<f32>>,
+    /// Null for the first token of a prompt. As wide as numbers of `top_logprobs` are: clients ask which of both are equal.
+    pub(crate) token_logprobs: Vec<Option<f64>>,
     /// As those of `token_logprobs`.
     pub(crate) top_logprobs: Vec<Option<serde_json::Map<String, serde_json::Value>>>,
     /// Where the token begins in the text, in characters.

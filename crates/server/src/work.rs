@@ -44,6 +44,8 @@ pub(crate) struct Logprobs {
     pub(crate) top: usize,
     /// Those of the prompt too.
     pub(crate) of_prompt: bool,
+    /// That of the token that ends the text too.
+    pub(crate) of_end: bool,
 }
 
 /// A text to be continued.
@@ -108,6 +110,8 @@ struct Active<'t> {
     stream: TokenStream<'t>,
     stops: StopStrings,
     logprobs: Option<LogProbs>,
+    /// True if the token that ends the text has a probability too.
+    tells_end: bool,
     /// Tokens whose text is not certain yet.
     held: Vec<Likely>,
     deadline: Option<Instant>,
@@ -245,6 +249,7 @@ impl<'t> Engine<'t> {
                 stream: self.tokenizer.stream(job.special),
                 stops: StopStrings::new(job.stops.clone()),
                 logprobs: job.logprobs.map(|wanted| LogProbs::new(wanted.top)),
+                tells_end: job.logprobs.is_some_and(|wanted| wanted.of_end),
                 held: first.map(|token| Likely { token, logprob: None, top: vec![] }).into_iter().collect(),
                 deadline: job.deadline,
                 is_late: false,
@@ -282,6 +287,12 @@ impl<'t> Engine<'t> {
                 Some(active) => active.token(sampled),
                 None => ControlFlow::Break(Stop::Interrupted),
             },
+            Event::End(sampled) => {
+                if let Some(active) = active.get_mut(&id).filter(|active| active.tells_end) {
+                    active.likely(&sampled);
+                }
+                ControlFlow::Continue(())
+            }
             Event::Done(stats) => {
                 if let Some(active) = active.remove(&id) {
                     pace.took(active.since.elapsed());

@@ -304,6 +304,16 @@ fn shapes_are_those_of_openai() {
         (&likely["text_offset"][0], likely["top_logprobs"][3].as_object().unwrap().len()),
         (&json!(0), 1)
     );
+    for (own, top) in likely["token_logprobs"].as_array().unwrap().iter().zip(likely["top_logprobs"].as_array().unwrap()) {
+        assert_eq!(Some(own), top.as_object().unwrap().values().next(), "greedy takes the likeliest");
+    }
+    // The token that ends a text is told, and is no part of it.
+    let (_, end) = server.post("/tokenize", &json!({"content": "<|im_end|>", "parse_special": true}));
+    let ended = of(&json!("Once"), &json!({"logprobs": 1, "logit_bias": {end["tokens"][0].to_string(): 100}}));
+    let ended = &ended["choices"][0];
+    assert_eq!((&ended["text"], &ended["finish_reason"]), (&json!(""), &json!("stop")), "{ended}");
+    assert_eq!(ended["logprobs"]["tokens"], json!(["<|im_end|>"]));
+    assert!(ended["logprobs"]["token_logprobs"][0].is_number());
     let banned = of(
         &json!("Once upon a time"),
         &json!({"logit_bias": {tokens["tokens"][0].to_string(): -100}, "seed": 1, "top_k": 1, "max_tokens": 2}),

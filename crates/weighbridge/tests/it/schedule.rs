@@ -81,6 +81,7 @@ struct Told {
     done: BTreeMap<RequestId, Stats>,
     /// Tokens of prompts with the logits before them.
     prompts: BTreeMap<RequestId, Vec<(u32, Vec<f32>)>>,
+    ends: BTreeMap<RequestId, u32>,
 }
 
 impl Told {
@@ -90,6 +91,10 @@ impl Told {
                 self.prompts.entry(id).or_default().push((sampled.token, sampled.logits.to_vec()));
             }
             Event::Token(sampled) => self.said.entry(id).or_default().push(sampled.token),
+            Event::End(sampled) => {
+                assert!(sampled.logits[sampled.token as usize].is_finite());
+                assert_eq!(self.ends.insert(id, sampled.token), None, "{id:?} ended twice");
+            }
             Event::Done(stats) => assert!(self.done.insert(id, stats).is_none(), "{id:?} ended twice"),
             Event::Failed(error) => panic!("{id:?}: {error}"),
         }
@@ -138,6 +143,8 @@ fn each_request_has_the_tokens_that_it_has_alone() {
                 } else {
                     assert_eq!((said, stats.stop), (alone, stop), "{what}, {stats:?}");
                     assert_eq!(stats.prompt_tokens, asked.prompt.len());
+                    let end = (stop == Stop::EndOfText).then_some(5);
+                    assert_eq!(told.ends.remove(id), end, "{what}");
                 }
                 known += stats.known_tokens;
                 let prompt = told.prompts.remove(id).unwrap_or_default();
