@@ -160,6 +160,12 @@ impl Failure {
         }
     }
 
+    /// What is wrong, for those who say it later.
+    #[cfg(feature = "serve")]
+    pub(crate) fn diagnostics(&self) -> Diagnostics {
+        self.said().0.into_iter().collect()
+    }
+
     /// What is wrong.
     pub(crate) fn said(&self) -> Said {
         match self {

@@ -11,7 +11,8 @@ import { answer } from "./stream.js";
 const $ = (id) => document.getElementById(id);
 const [thread, field, fields] = [$("thread"), $("message"), $("fields")];
 
-let modelName = "Model";
+/** The models that chat. */
+let models = [];
 /** The conversation that is shown. */
 let current;
 /** Answers that are coming, by conversation. */
@@ -49,16 +50,30 @@ function askKey(isWrong) {
 async function meet() {
   try {
     const response = await withKey(() => ask("v1/models"));
-    const [model] = (await response.json()).data;
-    modelName = model.id;
-    $("name").textContent = model.id;
-    $("context").textContent = `${model.meta.n_ctx.toLocaleString("en")} positions`;
-    document.title = `${model.id} – Weighbridge`;
+    models = (await response.json()).data.filter(({ meta }) => meta.task === "text");
+    $("models").replaceChildren(...models.map(({ id }) => new Option(id)));
+    $("models").hidden = models.length < 2;
+    nameModel();
     notice("");
     draw();
   } catch (error) {
     notice(error.message);
   }
+}
+
+/** The model that answers in the conversation that is shown: the one that was chosen, if it is still there. */
+const chosen = () => models.find(({ id }) => id === current?.settings.model) ?? models[0];
+
+function nameModel() {
+  const model = chosen();
+  if (!model) return;
+  const isOne = models.length < 2;
+  $("name").textContent = isOne ? model.id : "about";
+  $("name").href = isOne ? "model" : `model?name=${encodeURIComponent(model.id)}`;
+  $("models").value = model.id;
+  // Only loading tells how many there are.
+  $("context").textContent = model.meta.n_ctx ? `${model.meta.n_ctx.toLocaleString("en")} positions` : "";
+  document.title = `${model.id} – Weighbridge`;
 }
 
 function notice(text) {
@@ -107,6 +122,7 @@ function show(conversation) {
   current = conversation;
   if (location.hash.slice(1) !== conversation.id) history.replaceState(null, "", `#${conversation.id}`);
   for (const name of ["system", ...tree.NUMBERS]) fields.elements[name].value = conversation.settings[name] ?? "";
+  nameModel();
   thread.replaceChildren();
   draw();
   drawList();
@@ -174,7 +190,7 @@ function draw() {
   const known = new Map([...thread.querySelectorAll(":scope > article")].map((one) => [one.dataset.id, one]));
   const wanted = messages.map((message) => {
     const article = known.get(message.id) ?? look.make(message);
-    look.update(article, current, message, modelName, run?.message === message);
+    look.update(article, current, message, chosen()?.id ?? "Model", run?.message === message);
     return article;
   });
   const last = messages.at(-1);
@@ -236,7 +252,7 @@ async function run(conversation, parent) {
     if (current === conversation) {
       const follows = nearEnd();
       const article = thread.querySelector(`[data-id="${message.id}"]`);
-      if (article) look.update(article, conversation, message, modelName, runs.get(conversation.id) === one);
+      if (article) look.update(article, conversation, message, chosen()?.id ?? "Model", runs.get(conversation.id) === one);
       if (follows) thread.scrollTop = thread.scrollHeight;
       reader.hear(message.content, false);
     }
@@ -253,7 +269,8 @@ async function run(conversation, parent) {
   thread.scrollTop = thread.scrollHeight;
   let error;
   try {
-    await withKey(() => answer(conversation, parent.id, message, one.stop.signal, changed));
+    const model = models.length > 1 ? chosen().id : undefined;
+    await withKey(() => answer(conversation, parent.id, message, one.stop.signal, changed, model));
   } catch (caught) {
     error = caught instanceof Refusal ? caught : new Refusal(0, String(caught));
     if (!caught.status && caught.name !== "AbortError") console.error(caught);
@@ -411,6 +428,7 @@ function edit(article, message) {
 fields.addEventListener("submit", (event) => event.preventDefault());
 fields.addEventListener("input", () => {
   const settings = {};
+  if (current.settings.model) settings.model = current.settings.model;
   if (fields.elements.system.value) settings.system = fields.elements.system.value;
   for (const name of tree.NUMBERS) {
     const { value, validity } = fields.elements[name];
@@ -419,6 +437,12 @@ fields.addEventListener("input", () => {
   current.settings = settings;
   store.saveSettings(settings);
   save(current);
+});
+$("models").addEventListener("change", () => {
+  current.settings = { ...current.settings, model: $("models").value };
+  store.saveSettings(current.settings);
+  save(current);
+  nameModel();
 });
 $("reset").addEventListener("click", () => {
   fields.reset();

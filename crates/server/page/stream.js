@@ -3,8 +3,11 @@
 import { ask, events } from "./api.js";
 import { request } from "./conversation.js";
 
-/** Asks for an answer to the message `parent`, and writes it into `message`. `changed` is called after each piece. */
-export async function answer(conversation, parent, message, signal, changed) {
+/**
+ * Asks for an answer to the message `parent`, and writes it into `message`. `changed` is called after each piece. `model` is the one that
+ * answers, if there are several.
+ */
+export async function answer(conversation, parent, message, signal, changed, model) {
   const begin = performance.now();
   let first;
   let last;
@@ -16,7 +19,7 @@ export async function answer(conversation, parent, message, signal, changed) {
     stats.seconds = (last - first) / 1000;
   };
   try {
-    const body = request(conversation, parent);
+    const body = { ...request(conversation, parent), model };
     const response = await ask("v1/chat/completions", { body, signal });
     for await (const event of events(response)) {
       message.model ??= event.model;
@@ -41,16 +44,16 @@ export async function answer(conversation, parent, message, signal, changed) {
     measure();
     if (error.name !== "AbortError") throw error;
     message.finish = "stopped";
-    await countStopped(message);
+    await countStopped(message, model);
   }
 }
 
 /** A stream that was stopped has no usage: the text's tokens are nearly those of the answer. */
-async function countStopped(message) {
+async function countStopped(message, model) {
   const content = (message.thought ?? "") + message.content;
   if (!content) return;
   try {
-    const response = await ask("tokenize", { body: { content } });
+    const response = await ask("tokenize", { body: { content, model } });
     message.stats.answer = (await response.json()).tokens.length;
     message.stats.about = true;
   } catch {

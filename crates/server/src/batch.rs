@@ -98,15 +98,20 @@ pub(crate) fn run<R: Runs>(mut model: R, host: &Arc<Host>, mut jobs: UnboundedRe
             active = answered(active, host);
             continue;
         }
+        // One model computes at a time.
+        let turn = host.turn.blocking_lock();
         let since = Instant::now();
-        match model.run(&texts) {
+        let ran = model.run(&texts);
+        let took = since.elapsed();
+        drop(turn);
+        match ran {
             Ok(found) => {
                 let mut found = found.into_iter();
                 for (one, count) in active.iter_mut().zip(&taken) {
                     one.found.extend(found.by_ref().take(*count));
                 }
                 host.metrics.texts(tokens);
-                budget = next(budget, tokens, since.elapsed());
+                budget = next(budget, tokens, took);
             }
             Err(error) => {
                 // Nobody knows whose text it was.

@@ -14,23 +14,23 @@ use axum::middleware::Next;
 use axum::response::IntoResponse;
 use hyper::body::Body as _;
 
-use crate::host::Host;
+use crate::host::Shared;
 use crate::refusal::Refusal;
 
 /// How long a client may take for a body.
 const BODY: Duration = Duration::from_mins(1);
 
 /// Checks a request, hands it on, and writes a line about it.
-pub(crate) async fn check(State(host): State<Arc<Host>>, request: Request, next: Next) -> Response<Body> {
+pub(crate) async fn check(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response<Body> {
     let since = Instant::now();
     let method = request.method().clone();
     // The route and not the path: clients write what they like into paths.
     let route =
         request.extensions().get::<MatchedPath>().map_or("(no route)", MatchedPath::as_str).to_owned();
-    let origin = allowed_origin(&host, request.headers());
-    let mut response = match passed(&host, &request, &route) {
+    let origin = allowed_origin(&shared, request.headers());
+    let mut response = match passed(&shared, &request, &route) {
         Err(refusal) => refusal.into_response(),
-        Ok(()) if is_preflight(&request) => preflight(&host, request.headers()),
+        Ok(()) if is_preflight(&request) => preflight(&shared, request.headers()),
         Ok(()) => next.run(request).await,
     };
     if let Some(origin) = origin {
@@ -39,16 +39,16 @@ pub(crate) async fn check(State(host): State<Arc<Host>>, request: Request, next:
         headers.append(header::VARY, HeaderValue::from_static("origin"));
     }
     let status = response.status().as_u16();
-    host.metrics.request(method.as_str(), &route, status);
-    if let Some(log) = &host.options.log {
+    shared.metrics.request(method.as_str(), &route, status);
+    if let Some(log) = &shared.options.log {
         log(&format!("{method} {route} {status} {:.3} s", since.elapsed().as_secs_f64()));
     }
     response
 }
 
 /// Whether a request may go on.
-fn passed(host: &Host, request: &Request, route: &str) -> Result<(), Refusal> {
-    if host.is_stopping.load(Ordering::Relaxed) {
+fn passed(shared: &Shared, request: &Request, route: &str) -> Result<(), Refusal> {
+    if shared.is_stopping.load(Ordering::Relaxed) {
         return Err(Refusal::stopping());
     }
     let headers = request.headers();
@@ -59,14 +59,14 @@ fn passed(host: &Host, request: &Request, route: &str) -> Result<(), Refusal> {
         return Err(Refusal::http(StatusCode::BAD_REQUEST, "there is more than one header `Host`"));
     }
     named.extend(request.uri().authority().map(axum::http::uri::Authority::as_str));
-    if named.is_empty() || !named.iter().all(|name| is_own_host(name, &host.options.hosts)) {
+    if named.is_empty() || !named.iter().all(|name| is_own_host(name, &shared.options.hosts)) {
         return Err(Refusal::http(
             StatusCode::MISDIRECTED_REQUEST,
             "the header `Host` names another server than this one",
         ));
     }
     // Browsers send no key before they ask.
-    if is_open(route) || is_preflight(request) || has_key(host, headers) {
+    if is_open(route) || is_preflight(request) || has_key(shared, headers) {
         Ok(())
     } else {
         Err(Refusal::key())
@@ -98,8 +98,8 @@ fn is_own_host(named: &str, hosts: &[String]) -> bool {
 
 /// Whether a request has one of the keys, if there are any. Takes as long for a wrong one as for a right one: hashes are
 /// compared, in constant time.
-pub(crate) fn has_key(host: &Host, headers: &HeaderMap) -> bool {
-    if host.keys.is_empty() {
+pub(crate) fn has_key(shared: &Shared, headers: &HeaderMap) -> bool {
+    if shared.keys.is_empty() {
         return true;
     }
     let given = headers.get(header::AUTHORIZATION).map_or(&b""[..], HeaderValue::as_bytes);
@@ -110,13 +110,13 @@ pub(crate) fn has_key(host: &Host, headers: &HeaderMap) -> bool {
     };
     let given = blake3::hash(key.trim_ascii());
     // All are compared, whichever is right.
-    host.keys.iter().filter(|key| **key == given).count() > 0
+    shared.keys.iter().filter(|key| **key == given).count() > 0
 }
 
 /// The origin that a page may ask from, as a header says it.
-pub(crate) fn allowed_origin(host: &Host, headers: &HeaderMap) -> Option<HeaderValue> {
+pub(crate) fn allowed_origin(shared: &Shared, headers: &HeaderMap) -> Option<HeaderValue> {
     let origin = headers.get(header::ORIGIN)?;
-    let allowed = host.options.origins.iter().any(|allowed| allowed == "*" || allowed.as_bytes() == origin);
+    let allowed = shared.options.origins.iter().any(|allowed| allowed == "*" || allowed.as_bytes() == origin);
     allowed.then(|| origin.clone())
 }
 
@@ -126,9 +126,9 @@ fn is_preflight(request: &Request) -> bool {
 }
 
 /// What a browser is told before it asks: nothing, unless its page's origin is allowed.
-fn preflight(host: &Host, headers: &HeaderMap) -> Response<Body> {
+fn preflight(shared: &Shared, headers: &HeaderMap) -> Response<Body> {
     let mut response = StatusCode::NO_CONTENT.into_response();
-    if allowed_origin(host, headers).is_some() {
+    if allowed_origin(shared, headers).is_some() {
         let answer = response.headers_mut();
         answer.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST"));
         let asked = headers.get(header::ACCESS_CONTROL_REQUEST_HEADERS).cloned();
@@ -140,14 +140,14 @@ fn preflight(host: &Host, headers: &HeaderMap) -> Response<Body> {
 }
 
 /// Reads the body of a request, which must say that it is JSON: so no page of another origin can send one without asking first.
-pub(crate) async fn body(host: &Host, request: Request) -> Result<Bytes, Refusal> {
+pub(crate) async fn body(shared: &Shared, request: Request) -> Result<Bytes, Refusal> {
     let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default().trim();
     if !kind.eq_ignore_ascii_case("application/json") {
         let message = "wanted the header `Content-Type: application/json`";
         return Err(Refusal::http(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
     }
-    let most = host.options.body;
+    let most = shared.options.body;
     let too_large = || {
         let message = format!("the body is larger than {most} bytes");
         Refusal::http(StatusCode::PAYLOAD_TOO_LARGE, message)

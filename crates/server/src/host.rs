@@ -1,22 +1,23 @@
-//! What a server has whatever its model is for: names, limits, keys, figures.
+//! The state of a server: what it has whatever its models are, and what it has for each of them.
 
 use std::hash::{BuildHasher, RandomState};
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use weighbridge::{Checkpoint, Task, TensorEntry};
 
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, ModelMetrics};
+use crate::offer::ModelPage;
 use crate::options::Options;
 use crate::pace::Pace;
 use crate::refusal::Refusal;
 
-/// The parts of a server that every task has.
-pub(crate) struct Host {
+/// What the models of a server have in common: options, keys, figures.
+pub(crate) struct Shared {
     pub(crate) options: Options,
-    pub(crate) about: About,
     /// When the server started, in seconds since 1970.
     pub(crate) started: u64,
     /// Hashes of the keys.
@@ -25,14 +26,36 @@ pub(crate) struct Host {
     pub(crate) is_stopping: AtomicBool,
     /// The counters.
     pub(crate) metrics: Metrics,
-    /// How fast the engine gets on.
-    pub(crate) pace: Arc<Pace>,
-    /// The description of the API.
-    pub(crate) api: std::sync::OnceLock<String>,
-    /// One for each sequence that runs or waits.
-    places: Arc<Semaphore>,
+    /// Held by the model that computes: two at once would wait for each other's threads. Models have it in the order in which they ask.
+    pub(crate) turn: Mutex<()>,
     random: RandomState,
     count: AtomicU64,
+}
+
+/// The state that all requests to a model share, whatever it is for.
+pub(crate) struct Host {
+    shared: Arc<Shared>,
+    /// The names of the model, of which `*` is any.
+    names: Vec<String>,
+    pub(crate) about: About,
+    /// Requests that run together.
+    pub(crate) parallel: usize,
+    /// The page about the model.
+    pub(crate) page: Option<ModelPage>,
+    /// Its counters.
+    pub(crate) metrics: ModelMetrics,
+    /// How fast the engine gets on.
+    pub(crate) pace: Arc<Pace>,
+    /// One for each sequence that runs or waits.
+    places: Arc<Semaphore>,
+}
+
+impl Deref for Host {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.shared
+    }
 }
 
 /// Facts about the model.
@@ -73,31 +96,18 @@ impl Files {
     }
 }
 
-impl Host {
-    pub(crate) fn new(options: Options, about: About) -> Host {
-        Host {
-            about,
+impl Shared {
+    pub(crate) fn new(options: Options) -> Shared {
+        Shared {
             started: now(),
             keys: options.keys.iter().map(|key| blake3::hash(key.as_bytes())).collect(),
             is_stopping: AtomicBool::new(false),
             metrics: Metrics::new(),
-            pace: Arc::new(Pace::new(options.parallel)),
-            api: std::sync::OnceLock::new(),
-            places: Arc::new(Semaphore::new(places(&options))),
+            turn: Mutex::new(()),
             random: RandomState::new(),
             count: AtomicU64::new(0),
             options,
         }
-    }
-
-    /// The name of the model.
-    pub(crate) fn name(&self) -> &str {
-        self.names().next().map_or("model", String::as_str)
-    }
-
-    /// The names of the model.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &String> {
-        self.options.names.iter().filter(|name| *name != ANY)
     }
 
     /// A number that nobody can guess.
@@ -114,10 +124,37 @@ impl Host {
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.options.deadline.and_then(|time| Instant::now().checked_add(time))
     }
+}
+
+impl Host {
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        names: &[String],
+        parallel: usize,
+        page: Option<ModelPage>,
+        about: About,
+    ) -> Host {
+        let places = places(parallel, shared.options.queue);
+        Host {
+            metrics: shared.metrics.of(own_names(names).next().map_or("model", String::as_str)),
+            shared: Arc::clone(shared),
+            names: names.to_vec(),
+            about,
+            parallel,
+            page,
+            pace: Arc::new(Pace::new(parallel)),
+            places: Arc::new(Semaphore::new(places)),
+        }
+    }
+
+    /// The name of the model.
+    pub(crate) fn name(&self) -> &str {
+        own_names(&self.names).next().map_or("model", String::as_str)
+    }
 
     /// Takes the right to have `count` sequences, before anything is made for them.
     pub(crate) fn places(&self, count: usize) -> Result<OwnedSemaphorePermit, Refusal> {
-        let most = places(&self.options);
+        let most = places(self.parallel, self.options.queue);
         let Some(wanted) = u32::try_from(count).ok().filter(|_| count <= most) else {
             return Err(Refusal::wrong(format!(
                 "the request asks for {count} answers, and {most} may run and wait together here"
@@ -134,28 +171,47 @@ impl Host {
 
     /// A name without the tag that Ollama's clients put after it.
     pub(crate) fn untagged(&self, name: String) -> String {
-        match name.strip_suffix(":latest") {
-            Some(short) if self.is_served(&name).is_err() => short.to_owned(),
-            _ => name,
-        }
+        untagged(&self.names, name)
     }
 
-    /// Refuses other models than the one that is here.
+    /// Refuses other models than this one.
     pub(crate) fn is_served(&self, name: &str) -> Result<(), Refusal> {
-        if self.options.names.iter().any(|own| own == name || own == ANY) {
-            return Ok(());
-        }
-        let shown: String = name.chars().take(60).collect();
-        Err(Refusal::no_model(format!("the model `{shown}` is not served here: `{}` is", self.name())))
+        if has_name(&self.names, name) { Ok(()) } else { Err(not_served(name, &[self.name()])) }
     }
 }
 
 /// Takes any name.
 const ANY: &str = "*";
 
+/// The names without the one that takes any.
+pub(crate) fn own_names(names: &[String]) -> impl Iterator<Item = &String> {
+    names.iter().filter(|name| *name != ANY)
+}
+
+/// Whether a model with these names may be called `name`.
+pub(crate) fn has_name(names: &[String], name: &str) -> bool {
+    names.iter().any(|own| own == name || own == ANY)
+}
+
+/// `name` without the tag that Ollama's clients put after it, unless the model has a name with it.
+pub(crate) fn untagged(names: &[String], name: String) -> String {
+    match name.strip_suffix(":latest") {
+        Some(short) if !has_name(names, &name) => short.to_owned(),
+        _ => name,
+    }
+}
+
+/// Another model than those that are served.
+pub(crate) fn not_served(name: &str, served: &[&str]) -> Refusal {
+    let shown: String = name.chars().take(60).collect();
+    let served: Vec<String> = served.iter().map(|name| format!("`{name}`")).collect();
+    let are = if served.len() == 1 { "is" } else { "are" };
+    Refusal::no_model(format!("the model `{shown}` is not served here: {} {are}", served.join(", ")))
+}
+
 /// Sequences that run and wait at most.
-fn places(options: &Options) -> usize {
-    options.parallel.saturating_add(options.queue).min(Semaphore::MAX_PERMITS)
+fn places(parallel: usize, queue: usize) -> usize {
+    parallel.saturating_add(queue).min(Semaphore::MAX_PERMITS)
 }
 
 /// Seconds since 1970.

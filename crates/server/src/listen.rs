@@ -13,9 +13,10 @@ use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::sync::Semaphore;
 use tokio_io_timeout::TimeoutStream;
+use weighbridge::Task;
 
-use crate::host::Host;
-use crate::routes::Serves;
+use crate::fleet::Fleet;
+use crate::host::Shared;
 use crate::{Error, guard, pages, table};
 
 /// Connections at once; more wait for one of these to end.
@@ -28,33 +29,34 @@ const WRITE: Duration = Duration::from_mins(1);
 const BLOCKING: usize = 8;
 
 /// The routes, behind what guards them.
-fn router<S: Serves>(service: &Arc<S>) -> Router {
-    let host = service.host();
-    let routes = table::router(service);
-    let routes = if host.options.page.is_some() {
-        routes.merge(pages::router().with_state(Arc::clone(host)))
-    } else {
-        routes
-    };
-    routes.layer(from_fn_with_state(Arc::clone(host), guard::check))
+fn router(fleet: &Arc<Fleet>) -> Router {
+    let mut routes = table::of_fleet(fleet);
+    if fleet.of(Task::Text).next().is_some() {
+        routes = routes.merge(pages::router().with_state(Arc::clone(fleet)));
+    }
+    routes.layer(from_fn_with_state(Arc::clone(&fleet.shared), guard::check))
 }
 
 /// Serves until the process is told to end, and as long after as requests run and may.
-pub(crate) fn run<S: Serves>(listener: TcpListener, service: &Arc<S>) -> Result<(), Error> {
+pub(crate) fn run(listener: TcpListener, fleet: &Arc<Fleet>) -> Result<(), Error> {
     listener.set_nonblocking(true).map_err(Error::Io)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(BLOCKING)
         .build()
         .map_err(Error::Io)?;
-    let router = router(service);
-    let result = runtime.block_on(accept(listener, router, service));
+    let router = router(fleet);
+    if let Some(idle) = fleet.shared.options.idle {
+        let fleet = Arc::clone(fleet);
+        runtime.spawn(async move { fleet.rest(idle).await });
+    }
+    let result = runtime.block_on(accept(listener, router, &fleet.shared));
     // A template that still runs is in a process of its own, which ends by itself.
     runtime.shutdown_background();
     result
 }
 
-async fn accept(listener: TcpListener, router: Router, host: &Host) -> Result<(), Error> {
+async fn accept(listener: TcpListener, router: Router, shared: &Shared) -> Result<(), Error> {
     let listener = tokio::net::TcpListener::from_std(listener).map_err(Error::Io)?;
     let (connections, places) = (GracefulShutdown::new(), Arc::new(Semaphore::new(CONNECTIONS)));
     let mut told = std::pin::pin!(told_to_end());
@@ -92,10 +94,10 @@ async fn accept(listener: TcpListener, router: Router, host: &Host) -> Result<()
         });
     }
     drop(listener);
-    host.is_stopping.store(true, Ordering::Relaxed);
+    shared.is_stopping.store(true, Ordering::Relaxed);
     tokio::select! {
         () = connections.shutdown() => {}
-        () = tokio::time::sleep(host.options.grace) => {}
+        () = tokio::time::sleep(shared.options.grace) => {}
         again = told_to_end() => again.map_err(Error::Io)?,
     }
     Ok(())

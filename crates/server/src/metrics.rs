@@ -16,14 +16,33 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use weighbridge::engine::Stats;
 
-use crate::host::Host;
+use crate::fleet::Fleet;
 use crate::refusal::Refusal;
 
-/// The counters. Clones count together.
-#[derive(Clone)]
+/// The label of a model.
+type Model = [(&'static str, String); 1];
+/// Makes histograms.
+type Buckets = fn() -> Histogram;
+
+/// The counters of a server.
 pub(crate) struct Metrics {
-    registry: Arc<Registry>,
+    registry: Registry,
     requests: Family<[(&'static str, String); 3], Counter>,
+    prompt_tokens: Family<Model, Counter>,
+    cached_tokens: Family<Model, Counter>,
+    generated_tokens: Family<Model, Counter>,
+    first_token: Family<Model, Histogram, Buckets>,
+    next_token: Family<Model, Histogram, Buckets>,
+    running: Family<Model, Gauge>,
+    waiting: Family<Model, Gauge>,
+    sound: Family<Model, Counter<f64, AtomicU64>>,
+    loaded: Family<Model, Gauge>,
+    loads: Family<Model, Counter>,
+}
+
+/// The counters of a model. Clones count together.
+#[derive(Clone)]
+pub(crate) struct ModelMetrics {
     prompt_tokens: Counter,
     cached_tokens: Counter,
     generated_tokens: Counter,
@@ -32,11 +51,13 @@ pub(crate) struct Metrics {
     running: Gauge,
     waiting: Gauge,
     sound: Counter<f64, AtomicU64>,
+    loaded: Gauge,
+    loads: Counter,
 }
 
-impl fmt::Debug for Metrics {
+impl fmt::Debug for ModelMetrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Metrics").finish_non_exhaustive()
+        f.debug_struct("ModelMetrics").finish_non_exhaustive()
     }
 }
 
@@ -44,19 +65,21 @@ impl Metrics {
     pub(crate) fn new() -> Metrics {
         let mut registry = Registry::with_prefix("weighbridge");
         // From 5 ms to 82 s, and from 1 ms to 8 s.
-        let [first, next] = [(0.005, 15), (0.001, 14)]
-            .map(|(least, count)| Histogram::new(exponential_buckets(least, 2.0, count)));
+        let first: Buckets = || Histogram::new(exponential_buckets(0.005, 2.0, 15));
+        let next: Buckets = || Histogram::new(exponential_buckets(0.001, 2.0, 14));
         let all = Metrics {
-            registry: Arc::default(),
+            registry: Registry::default(),
             requests: Family::default(),
-            prompt_tokens: Counter::default(),
-            cached_tokens: Counter::default(),
-            generated_tokens: Counter::default(),
-            first_token: first,
-            next_token: next,
-            running: Gauge::default(),
-            waiting: Gauge::default(),
-            sound: Counter::default(),
+            prompt_tokens: Family::default(),
+            cached_tokens: Family::default(),
+            generated_tokens: Family::default(),
+            first_token: Family::new_with_constructor(first),
+            next_token: Family::new_with_constructor(next),
+            running: Family::default(),
+            waiting: Family::default(),
+            sound: Family::default(),
+            loaded: Family::default(),
+            loads: Family::default(),
         };
         registry.register("requests", "Requests, by the status of their answers", all.requests.clone());
         registry.register("prompt_tokens", "Tokens of prompts", all.prompt_tokens.clone());
@@ -81,7 +104,26 @@ impl Metrics {
         registry.register("running_answers", "Answers that the engine works on", all.running.clone());
         registry.register("waiting_answers", "Answers in the queue", all.waiting.clone());
         registry.register_with_unit("sound", "Of sounds that were heard", Unit::Seconds, all.sound.clone());
-        Metrics { registry: Arc::new(registry), ..all }
+        registry.register("model_loaded", "Whether the model is in memory", all.loaded.clone());
+        registry.register("model_loads", "How often the model was loaded", all.loads.clone());
+        Metrics { registry, ..all }
+    }
+
+    /// The counters of a model.
+    pub(crate) fn of(&self, model: &str) -> ModelMetrics {
+        let label = [("model", model.to_owned())];
+        ModelMetrics {
+            prompt_tokens: self.prompt_tokens.get_or_create_owned(&label),
+            cached_tokens: self.cached_tokens.get_or_create_owned(&label),
+            generated_tokens: self.generated_tokens.get_or_create_owned(&label),
+            first_token: self.first_token.get_or_create_owned(&label),
+            next_token: self.next_token.get_or_create_owned(&label),
+            running: self.running.get_or_create_owned(&label),
+            waiting: self.waiting.get_or_create_owned(&label),
+            sound: self.sound.get_or_create_owned(&label),
+            loaded: self.loaded.get_or_create_owned(&label),
+            loads: self.loads.get_or_create_owned(&label),
+        }
     }
 
     /// Counts a request that is answered, or whose stream has begun.
@@ -91,6 +133,20 @@ impl Metrics {
         let labels =
             [("method", method.to_owned()), ("route", route.to_owned()), ("status", status.to_string())];
         self.requests.get_or_create(&labels).inc();
+    }
+}
+
+impl ModelMetrics {
+    /// Counts that the model was loaded.
+    pub(crate) fn loaded(&self) {
+        self.loaded.set(1);
+        self.loads.inc();
+    }
+
+    /// Says that the model is not in memory.
+    pub(crate) fn unloaded(&self) {
+        self.loaded.set(0);
+        self.answers(0, 0);
     }
 
     /// Counts a token of an answer: the first one since `since`, or the next one since then.
@@ -126,8 +182,9 @@ impl Metrics {
 /// The content type of the figures.
 pub(crate) const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-pub(crate) async fn metrics(State(host): State<Arc<Host>>) -> Result<Response, Refusal> {
+pub(crate) async fn metrics(State(fleet): State<Arc<Fleet>>) -> Result<Response, Refusal> {
     let mut text = String::new();
-    encode(&mut text, &host.metrics.registry).map_err(|_| Refusal::failed("the figures have no text"))?;
+    encode(&mut text, &fleet.shared.metrics.registry)
+        .map_err(|_| Refusal::failed("the figures have no text"))?;
     Ok(([(header::CONTENT_TYPE, HeaderValue::from_static(TYPE))], text).into_response())
 }

@@ -1,17 +1,20 @@
-//! `/health` and `/v1/models`.
+//! `/health`, `/v1/models`, and what moves models in and out of memory.
 
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
+use axum::extract::{Path, Request, State};
 use axum::response::{IntoResponse, Response};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::host::Host;
+use crate::fields::Fields;
+use crate::fleet::{Entry, Fleet, Known, Standing};
+use crate::guard::body;
+use crate::host::own_names;
 use crate::refusal::Refusal;
-use crate::shapes::{Meta, Model, Models};
+use crate::shapes::{LoadedMeta, Meta, Model, Models, Status};
 
 /// `GET /health`.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -23,29 +26,91 @@ pub(crate) async fn health() -> Json<Health> {
     Json(Health { status: "ok" })
 }
 
-pub(crate) async fn list(State(host): State<Arc<Host>>) -> Response {
-    let data = host.names().map(|name| model(&host, name)).collect();
-    Json(Models { object: "list", data }).into_response()
+pub(crate) async fn list(State(fleet): State<Arc<Fleet>>) -> Response {
+    let entries =
+        fleet.entries.iter().map(|entry| (entry, entry.known(), entry.standing())).collect::<Vec<_>>();
+    let data = entries.iter().flat_map(|(entry, known, standing)| {
+        own_names(&entry.offer.names).map(|name| model(&fleet, entry, known.as_ref(), *standing, name))
+    });
+    Json(Models { object: "list", data: data.collect() }).into_response()
 }
 
 pub(crate) async fn one(
-    State(host): State<Arc<Host>>,
+    State(fleet): State<Arc<Fleet>>,
     name: Result<Path<String>, PathRejection>,
 ) -> Result<Response, Refusal> {
     let Path(name) = name.map_err(|_| Refusal::wrong("the name of the model is not UTF-8"))?;
-    host.is_served(&name)?;
-    Ok(Json(model(&host, &name)).into_response())
+    let entry = fleet.find(fleet.entries.iter(), &name)?;
+    let (known, standing) = (entry.known(), entry.standing());
+    Ok(Json(model(&fleet, entry, known.as_ref(), standing, &name)).into_response())
 }
 
-fn model<'a>(host: &'a Host, name: &'a str) -> Model<'a> {
+fn model<'a>(
+    fleet: &Fleet,
+    entry: &Entry,
+    known: Option<&Known>,
+    standing: Standing,
+    name: &'a str,
+) -> Model<'a> {
+    let about = known.map(|known| &known.host.about);
     let meta = Meta {
-        family: host.about.family,
-        task: host.about.task.name(),
-        n_vocab: host.about.vocab,
-        n_ctx: host.about.positions,
-        n_ctx_train: host.about.trained,
-        n_embd: host.about.width,
-        parallel: host.options.parallel,
+        task: entry.offer.task.name(),
+        parallel: entry.offer.parallel,
+        of_loaded: about.map(|about| LoadedMeta {
+            family: about.family,
+            n_vocab: about.vocab,
+            n_ctx: about.positions,
+            n_ctx_train: about.trained,
+            n_embd: about.width,
+        }),
     };
-    Model { id: name, object: "model", created: host.started, owned_by: "weighbridge", meta }
+    let status = Status { value: standing.name() };
+    Model { id: name, object: "model", created: fleet.shared.started, owned_by: "weighbridge", status, meta }
+}
+
+/// What was asked is done.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Done {
+    success: bool,
+}
+
+/// Reads the name of the model that is to be moved.
+pub(crate) fn asked(fields: &mut Fields) -> Option<String> {
+    let name = fields.text("model");
+    if name.is_none() && !fields.has_problems() {
+        fields.problem("model", "wanted the name of a model");
+    }
+    name
+}
+
+/// The model that is to be moved, by somebody who may.
+async fn moved(fleet: &Fleet, request: Request) -> Result<Arc<Entry>, Refusal> {
+    if fleet.shared.keys.is_empty() {
+        return Err(Refusal::forbidden("models are moved with a key alone, and this server has none"));
+    }
+    let mut fields = Fields::of_body(&body(&fleet.shared, request).await?)?;
+    let name = asked(&mut fields);
+    fields.end()?;
+    fleet.find(fleet.entries.iter(), &name.unwrap_or_default()).cloned()
+}
+
+/// `POST /models/load`, as llama.cpp's server has it.
+pub(crate) async fn load(State(fleet): State<Arc<Fleet>>, request: Request) -> Result<Json<Done>, Refusal> {
+    let entry = moved(&fleet, request).await?;
+    fleet.held(&entry).await?;
+    Ok(Json(Done { success: true }))
+}
+
+/// `POST /models/unload`, as llama.cpp's server has it.
+pub(crate) async fn unload(State(fleet): State<Arc<Fleet>>, request: Request) -> Result<Json<Done>, Refusal> {
+    let entry = moved(&fleet, request).await?;
+    fleet.unload(&entry).await;
+    Ok(Json(Done { success: true }))
+}
+
+/// `POST /models/reload`: its files have changed.
+pub(crate) async fn reload(State(fleet): State<Arc<Fleet>>, request: Request) -> Result<Json<Done>, Refusal> {
+    let entry = moved(&fleet, request).await?;
+    fleet.reload(&entry).await?;
+    Ok(Json(Done { success: true }))
 }

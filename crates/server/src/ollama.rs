@@ -21,8 +21,9 @@ use crate::answer::{Answer, Pieces, Whole};
 use crate::asked::{Asked, Ready};
 use crate::embeddings::{Text, Vectors, shorten};
 use crate::fields::Fields;
+use crate::fleet::{Fleet, Standing};
 use crate::guard::body;
-use crate::host::{Host, now};
+use crate::host::{Host, now, own_names};
 use crate::prepare::{self, Common, reading, reading_conversation};
 use crate::refusal::Refusal;
 use crate::reply::{Reply, sent};
@@ -40,9 +41,11 @@ const VERSION: &str = "0.12.6";
 const WITHOUT_EFFECT: &[&str] = &["keep_alive"];
 
 /// Routes of all models.
-pub(crate) fn of_all() -> Vec<Route<Host>> {
+pub(crate) fn of_all() -> Vec<Route<Fleet>> {
     vec![
-        Route::get("/api/tags", "The model, for clients of Ollama's API", tags).gives::<Tags<'_>>(),
+        Route::get("/api/tags", "The models, for clients of Ollama's API", tags).gives::<Tags<'_>>(),
+        Route::get("/api/ps", "The models in memory, for clients of Ollama's API", ps)
+            .gives::<Processes<'_>>(),
         Route::get("/api/version", "The version of Ollama whose API is followed", version).gives::<Version>(),
         Route::post("/api/show", "The model, for clients of Ollama's API", show, |fields, _| {
             asked_show(fields);
@@ -81,7 +84,7 @@ pub(crate) fn of_vectors() -> Vec<Route<Vectors>> {
 }
 
 /// A refusal as Ollama's clients read it.
-struct Refused(Refusal);
+pub(crate) struct Refused(pub(crate) Refusal);
 
 impl From<Refusal> for Refused {
     fn from(refusal: Refusal) -> Refused {
@@ -118,17 +121,55 @@ struct Version {
     version: &'static str,
 }
 
-async fn tags(State(host): State<Arc<Host>>) -> Response {
-    let model = |name| Tag {
+async fn tags(State(fleet): State<Arc<Fleet>>) -> Response {
+    let known: Vec<_> = fleet.entries.iter().map(|entry| (entry, entry.known())).collect();
+    let models = known.iter().flat_map(|(entry, known)| {
+        let host = known.as_ref().map(|known| &*known.host);
+        own_names(&entry.offer.names).map(move |name| (name.as_str(), host))
+    });
+    let models = models.map(|(name, host)| Tag {
         name,
         model: name,
-        modified_at: time(host.started),
-        size: host.about.files.bytes,
+        modified_at: time(fleet.shared.started),
+        size: host.map_or(0, |host| host.about.files.bytes),
         digest: "",
-        details: details(&host),
-    };
-    let models = host.names().map(|name| model(name.as_str())).collect();
-    Json(Tags { models }).into_response()
+        details: host.map(details).unwrap_or_default(),
+    });
+    Json(Tags { models: models.collect() }).into_response()
+}
+
+/// The models that are in memory.
+async fn ps(State(fleet): State<Arc<Fleet>>) -> Response {
+    let loaded = fleet.entries.iter().filter(|entry| entry.standing() == Standing::Loaded);
+    let known: Vec<_> = loaded.filter_map(|entry| Some((entry.name(), entry.known()?))).collect();
+    let models = known.iter().map(|(name, known)| Running {
+        name,
+        model: name,
+        size: known.bytes,
+        size_vram: 0,
+        digest: "",
+        details: details(&known.host),
+    });
+    Json(Processes { models: models.collect() }).into_response()
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct Processes<'a> {
+    models: Vec<Running<'a>>,
+}
+
+/// A model in memory.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Running<'a> {
+    name: &'a str,
+    model: &'a str,
+    /// Bytes in memory.
+    size: u64,
+    /// Bytes of them on a GPU.
+    size_vram: u64,
+    /// Always empty: files are not hashed.
+    digest: &'static str,
+    details: Details,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -149,7 +190,8 @@ struct Tag<'a> {
     details: Details,
 }
 
-#[derive(Debug, Serialize, JsonSchema)]
+/// Empty until the model was loaded.
+#[derive(Debug, Default, Serialize, JsonSchema)]
 struct Details {
     parent_model: &'static str,
     format: String,
@@ -186,11 +228,19 @@ fn asked_show(fields: &mut Fields) -> Option<String> {
     fields.text("model").or(old)
 }
 
-async fn show(State(host): State<Arc<Host>>, request: Request) -> Result<Response, Refused> {
-    let mut fields = Fields::of_body(&body(&host, request).await?)?;
+async fn show(State(fleet): State<Arc<Fleet>>, request: Request) -> Result<Response, Refused> {
+    let mut fields = Fields::of_body(&body(&fleet.shared, request).await?)?;
     let name = asked_show(&mut fields);
     fields.end()?;
-    check(&host, name)?;
+    let entry = match name {
+        Some(name) => fleet.find(fleet.entries.iter(), &name)?,
+        None => fleet.entries.first().ok_or_else(|| Refusal::failed("there is no model"))?,
+    };
+    let host = match entry.known() {
+        Some(known) => known.host,
+        // Only loading tells.
+        None => Arc::clone(&fleet.held(entry).await?.0.host),
+    };
     let about = &host.about;
     let capabilities = match about.task {
         Task::Text if about.has_tools => &["completion", "tools"][..],

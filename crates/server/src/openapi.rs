@@ -5,7 +5,6 @@
 //!
 //! Source: <https://spec.openapis.org/oas/v3.1.1>.
 
-use std::ops::Deref;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -16,45 +15,65 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
 use crate::fields::Fields;
-use crate::host::Host;
+use crate::fleet::Fleet;
 use crate::refusal::ErrorBody;
 use crate::routes::{Route, Serves, with_short};
+use crate::table;
 
-pub(crate) async fn answer(State(host): State<Arc<Host>>) -> Response {
-    let document = host.api.get().cloned().unwrap_or_default();
+pub(crate) async fn answer(State(fleet): State<Arc<Fleet>>) -> Response {
+    let document = of_fleet(&fleet).to_string();
     ([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], document).into_response()
 }
 
-/// Describes the routes of `service`, and those that every server has.
-pub(crate) fn document<S: Serves>(service: &S, common: &[Route<Host>]) -> Value {
-    let mut settings = SchemaSettings::draft2020_12();
-    settings.definitions_path = "/components/schemas".into();
-    settings.meta_schema = None;
-    let mut schemas = settings.for_serialize().into_generator();
+/// Describes the routes of a server, and those of the models that it has loaded, the first of which says how a path is read that
+/// several have.
+fn of_fleet(fleet: &Fleet) -> Value {
+    let mut schemas = generator();
     let mut paths = Map::new();
-    for route in with_short(S::routes()) {
-        add(&mut paths, &route, service, &mut schemas);
+    for route in table::of_all() {
+        add(&mut paths, &route, fleet, &mut schemas);
     }
-    for route in common {
-        add(&mut paths, route, service.host().deref(), &mut schemas);
+    let mut schemas = schemas.take_definitions(true);
+    for known in fleet.entries.iter().filter_map(|entry| entry.known()) {
+        for (part, all) in [("paths", &mut paths), ("schemas", &mut schemas)] {
+            let Some(Value::Object(own)) = known.api.get(part).cloned() else { continue };
+            for (name, value) in own {
+                all.entry(name).or_insert(value);
+            }
+        }
     }
-    let has_keys = !service.keys.is_empty();
-    let schemas = schemas.take_definitions(true);
     let mut document = json!({
         "openapi": "3.1.1",
         "info": {
             "title": "weighbridge serve",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": format!("A model for {}. A field that is not described is refused by name.", S::TASK.name()),
+            "description": format!("For {}. A field that is not described is refused by name.", fleet.tasks()),
         },
         "paths": paths,
         "components": {"schemas": schemas},
     });
-    if has_keys {
+    if !fleet.shared.keys.is_empty() {
         document["components"]["securitySchemes"] = json!({"key": {"type": "http", "scheme": "bearer"}});
         document["security"] = json!([{"key": []}]);
     }
     document
+}
+
+/// Describes the routes of a model: `paths`, and the `schemas` that they name.
+pub(crate) fn document<S: Serves>(service: &S) -> Value {
+    let mut schemas = generator();
+    let mut paths = Map::new();
+    for route in with_short(S::routes()) {
+        add(&mut paths, &route, service, &mut schemas);
+    }
+    json!({"paths": paths, "schemas": schemas.take_definitions(true)})
+}
+
+fn generator() -> SchemaGenerator {
+    let mut settings = SchemaSettings::draft2020_12();
+    settings.definitions_path = "/components/schemas".into();
+    settings.meta_schema = None;
+    settings.for_serialize().into_generator()
 }
 
 fn add<S: Send + Sync + 'static>(

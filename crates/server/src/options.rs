@@ -1,44 +1,19 @@
-//! What is served, to whom, and how much of it.
+//! To whom models are served, and how much of them.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weighbridge::engine::text::Conversation;
-
-/// Writes a conversation as the model's prompt. The error says why the template refuses it.
-pub type Render = dyn Fn(&Conversation) -> Result<String, String> + Send + Sync;
-
-/// The chat template of the model.
-pub struct Chat {
-    /// Writes conversations as prompts.
-    pub render: Box<Render>,
-    /// The [variables](weighbridge::engine::text::ChatTemplate::variables) that the template reads.
-    pub variables: Vec<String>,
-    /// What encloses the thoughts of the model ([`ReplySyntax::thoughts`](weighbridge::engine::text::ReplySyntax::thoughts)).
-    pub thoughts: Option<[&'static str; 2]>,
-}
-
-impl fmt::Debug for Chat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Chat").field("variables", &self.variables).finish_non_exhaustive()
-    }
-}
-
 /// Takes a line about each request: method, route, status, and how long it took. Never a text, a key or an address.
 pub type Log = dyn Fn(&str) + Send + Sync;
 
-/// What is served, to whom, and how much of it.
+/// To whom models are served, and how much of them.
 pub struct Options {
-    /// The names of the model; the first is what answers say. With `*` among them a request may have any name.
-    pub names: Vec<String>,
-    /// Without it, there is no chat.
-    pub chat: Option<Chat>,
-    /// Requests that run together. The runtime must have been started with as many
-    /// [`more_sessions`](weighbridge::RuntimeOptions::more_sessions): its own session is never used, and its memory goes to the
-    /// beginnings of prompts that are kept.
-    pub parallel: usize,
-    /// Requests that wait for a place.
+    /// Bytes of all models together that are in memory; if `None`, what the system has available when the server starts.
+    pub memory: Option<u64>,
+    /// How long a model stays in memory that nobody uses; `None`: as long as there is room.
+    pub idle: Option<Duration>,
+    /// Requests that wait for a place, for each model.
     pub queue: usize,
     /// Tokens that a request may generate, if not as many as there are positions.
     pub most_tokens: Option<usize>,
@@ -60,24 +35,14 @@ pub struct Options {
     pub grace: Duration,
     /// Takes lines about requests.
     pub log: Option<Arc<Log>>,
-    /// The page about the model, at `/model`.
-    pub page: Option<ModelPage>,
 }
 
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Without the keys.
-        f.debug_struct("Options").field("names", &self.names).finish_non_exhaustive()
+        f.debug_struct("Options")
+            .field("memory", &self.memory)
+            .field("idle", &self.idle)
+            .finish_non_exhaustive()
     }
-}
-
-/// The page about the model.
-#[derive(Clone, Debug, Default)]
-pub struct ModelPage {
-    /// All of it. It may load `page/model.css` and `page/model.js`; nothing inline is applied or run.
-    pub html: String,
-    /// The style sheet `page/model.css`, which needs no key.
-    pub style: String,
-    /// The script `page/model.js`, which needs no key.
-    pub script: String,
 }

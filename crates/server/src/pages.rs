@@ -7,14 +7,17 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::State;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
 use axum::http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
+use serde::Deserialize;
 
+use crate::fleet::Fleet;
 use crate::guard;
 use crate::host::Host;
-use crate::options::ModelPage;
+use crate::offer::ModelPage;
 
 /// What a browser may do on a page of this server: load its files, and ask it. Nothing else is loaded, run inline, or asked, so that
 /// no text of a model or name in a checkpoint can have the browser do anything.
@@ -66,7 +69,7 @@ static FILES: [File; 14] = [
 const LOCKED: &str = include_str!("../page/locked.html");
 
 /// The routes of the pages.
-pub(crate) fn router() -> Router<Arc<Host>> {
+pub(crate) fn router() -> Router<Arc<Fleet>> {
     let routes = FILES.iter().fold(Router::new(), |router, file| {
         router.route(
             file.path,
@@ -74,8 +77,9 @@ pub(crate) fn router() -> Router<Arc<Host>> {
         )
     });
     let part = |kind: &'static str, of: fn(&ModelPage) -> &str| {
-        get(move |State(host): State<Arc<Host>>, headers: HeaderMap| async move {
-            sent(&headers, kind, host.options.page.as_ref().map_or("", of))
+        get(move |State(fleet): State<Arc<Fleet>>, headers: HeaderMap| async move {
+            let host = of_model(&fleet, None);
+            sent(&headers, kind, host.as_ref().and_then(|host| host.page.as_ref()).map_or("", of))
         })
     };
     routes
@@ -84,10 +88,30 @@ pub(crate) fn router() -> Router<Arc<Host>> {
         .route("/page/model.js", part(SCRIPT, |page| &page.script))
 }
 
-/// The page about the model, which says as much of it as `/v1/models` does and more, and so needs the key too.
-async fn model(State(host): State<Arc<Host>>, headers: HeaderMap) -> Response<Body> {
-    let Some(page) = &host.options.page else { return guard::no_route().await.into_response() };
-    let mut response = if guard::has_key(&host, &headers) {
+/// The model of this name that has a page, or else the first.
+fn of_model(fleet: &Fleet, name: Option<&str>) -> Option<Arc<Host>> {
+    let named = fleet.entries.iter().filter(|entry| name.is_none_or(|name| entry.has_name(name)));
+    named.filter_map(|entry| Some(entry.known()?.host)).find(|host| host.page.is_some())
+}
+
+/// Which model a page is about.
+#[derive(Deserialize)]
+struct About {
+    name: Option<String>,
+}
+
+/// The page about a model, which says as much of it as `/v1/models` does and more, and so needs the key too.
+async fn model(
+    State(fleet): State<Arc<Fleet>>,
+    about: Result<Query<About>, QueryRejection>,
+    headers: HeaderMap,
+) -> Response<Body> {
+    let name = about.ok().and_then(|Query(about)| about.name);
+    let host = of_model(&fleet, name.as_deref());
+    let Some(page) = host.as_ref().and_then(|host| host.page.as_ref()) else {
+        return guard::no_route().await.into_response();
+    };
+    let mut response = if guard::has_key(&fleet.shared, &headers) {
         sent(&headers, HTML, &page.html)
     } else {
         let mut locked = (StatusCode::UNAUTHORIZED, LOCKED).into_response();
@@ -96,7 +120,7 @@ async fn model(State(host): State<Arc<Host>>, headers: HeaderMap) -> Response<Bo
         locked.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         locked
     };
-    if !host.keys.is_empty() {
+    if !fleet.shared.keys.is_empty() {
         // Nothing of it stays with a browser that has the key no more.
         response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }

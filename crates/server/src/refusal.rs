@@ -148,6 +148,17 @@ impl Refusal {
         Refusal { status: StatusCode::NOT_FOUND, code, ..Refusal::of_problem(problem) }
     }
 
+    /// The model is not in memory, and cannot be loaded.
+    pub(crate) fn not_loaded(name: &str) -> Refusal {
+        let message = format!("the model `{name}` could not be loaded; the server has written why");
+        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, SERVER, Some("model_not_loaded"), message)
+    }
+
+    /// The server does not let anyone do this.
+    pub(crate) fn forbidden(message: impl Into<String>) -> Refusal {
+        Refusal::http(StatusCode::FORBIDDEN, message)
+    }
+
     /// The request is wrong as HTTP.
     pub(crate) fn http(status: StatusCode, message: impl Into<String>) -> Refusal {
         Refusal::new(status, INVALID, None, message.into())

@@ -233,15 +233,32 @@ pub(crate) struct Model<'a> {
     pub(crate) object: &'static str,
     pub(crate) created: u64,
     pub(crate) owned_by: &'static str,
+    pub(crate) status: Status,
     pub(crate) meta: Meta<'a>,
 }
 
-/// What llama.cpp's server says of a model too, under its names.
+/// As llama.cpp's server says it.
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+pub(crate) struct Status {
+    /// Whether the model is in memory: `loaded`, `loading` or `unloaded`.
+    pub(crate) value: &'static str,
+}
+
+/// What llama.cpp's server says of a model too, under its names. What only loading tells is missing before.
 #[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub(crate) struct Meta<'a> {
-    pub(crate) family: &'a str,
     /// The task of the model: `text`, `vectors`, `scores` or `speech`.
     pub(crate) task: &'a str,
+    /// Requests that run together.
+    pub(crate) parallel: usize,
+    #[serde(flatten)]
+    pub(crate) of_loaded: Option<LoadedMeta<'a>>,
+}
+
+/// What loading tells of a model.
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+pub(crate) struct LoadedMeta<'a> {
+    pub(crate) family: &'a str,
     /// Tokens of the vocabulary.
     pub(crate) n_vocab: usize,
     /// Positions of a request.
@@ -251,6 +268,4 @@ pub(crate) struct Meta<'a> {
     /// Elements of a vector, if the model makes them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) n_embd: Option<usize>,
-    /// Requests that run together.
-    pub(crate) parallel: usize,
 }

@@ -178,22 +178,27 @@ impl Drop for Left {
 pub(crate) fn run(mut model: Transcriber, host: &Host, mut jobs: UnboundedReceiver<Job>) {
     while let Some(job) = jobs.blocking_recv() {
         host.metrics.answers(1, 0);
-        transcribe(&mut model, &job);
+        transcribe(&mut model, host, &job);
         host.metrics.sound(job.heard.seconds);
         host.pace.took(job.since.elapsed());
         host.metrics.answers(0, 0);
     }
 }
 
-fn transcribe(model: &mut Transcriber, job: &Job) {
+fn transcribe(model: &mut Transcriber, host: &Host, job: &Job) {
     let mut is_late = false;
+    // One model computes at a time, and others do between two parts of a sound.
+    let mut turn = Some(host.turn.blocking_lock());
     let found = model.transcribe_heard(&job.heard, &job.options, &mut |progress| {
+        drop(turn.take());
+        turn = Some(host.turn.blocking_lock());
         if let Progress::Segment(segment) = progress {
             let _ = job.news.send(News::Said(segment.clone()));
         }
         is_late = job.deadline.is_some_and(|deadline| Instant::now() >= deadline);
         if is_late || job.news.is_closed() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
+    drop(turn);
     let _ = job.news.send(match found {
         Ok(_) if is_late => News::Failed(Refusal::late()),
         Ok(transcript) => News::Ended(transcript),

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::http::StatusCode;
-use axum::routing::any;
+use axum::routing::{any, post};
 use weighbridge::Task;
 
 use crate::embeddings::{self, Embeddings, Vectors};
 use crate::fields::Fields;
+use crate::fleet::Fleet;
 use crate::host::Host;
 use crate::refusal::Refusal;
 use crate::rerank::{self, Ranked, Scores};
@@ -21,7 +22,9 @@ use crate::shapes::{
 use crate::speech::Sounds;
 #[cfg(feature = "speech")]
 use crate::transcriptions::{self, Transcribed};
-use crate::{chat, completions, guard, messages, metrics, models, ollama, openapi, responses, tokens};
+use crate::{
+    chat, completions, dispatch, guard, messages, metrics, models, ollama, openapi, responses, tokens,
+};
 
 impl Serves for Service {
     const TASK: Task = Task::Text;
@@ -136,12 +139,18 @@ impl Serves for Sounds {
 }
 
 /// The routes that every server has.
-pub(crate) fn of_all() -> Vec<Route<Host>> {
+pub(crate) fn of_all() -> Vec<Route<Fleet>> {
+    let moved = |fields: &mut Fields, _: &Fleet| drop(models::asked(fields));
     let mut routes = vec![
         Route::get("/health", "Whether the server is there; needs no key", models::health)
             .gives::<models::Health>(),
-        Route::get("/v1/models", "The model", models::list).gives::<Models<'_>>(),
+        Route::get("/v1/models", "The models", models::list).gives::<Models<'_>>(),
         Route::get("/v1/models/{name}", "The model of this name", models::one).gives::<Model<'_>>(),
+        Route::post("/models/load", "Has a model in memory", models::load, moved).gives::<models::Done>(),
+        Route::post("/models/unload", "Takes a model out of memory", models::unload, moved)
+            .gives::<models::Done>(),
+        Route::post("/models/reload", "Reads the files of a model anew", models::reload, moved)
+            .gives::<models::Done>(),
         Route::get("/metrics", "Figures for Prometheus", metrics::metrics).gives_as::<String>(metrics::TYPE),
         Route::get("/openapi.json", "This description", openapi::answer).gives::<serde_json::Value>(),
     ];
@@ -149,27 +158,37 @@ pub(crate) fn of_all() -> Vec<Route<Host>> {
     with_short(routes)
 }
 
-/// The routes of `service`, and refusals of those that a model for another task has.
+/// The routes of a model.
 pub(crate) fn router<S: Serves>(service: &Arc<S>) -> Router {
-    // Read once here, where it is known how requests are read.
-    let _ = service.api.set(openapi::document(&**service, &of_all()).to_string());
-    let (mut own, mut common) = (Router::new(), Router::new());
+    let mut router = Router::new();
     for route in with_short(S::routes()) {
-        own = own.route(route.path, route.handler);
+        router = router.route(route.path, route.handler);
     }
+    router.method_not_allowed_fallback(guard::no_method).with_state(Arc::clone(service))
+}
+
+/// The routes of a server: its own, those of its models, and refusals of those that models for other tasks have.
+pub(crate) fn of_fleet(fleet: &Arc<Fleet>) -> Router {
+    let mut router = Router::new();
     for route in of_all() {
-        common = common.route(route.path, route.handler);
+        router = router.route(route.path, route.handler);
     }
-    let host = service.host();
-    let mut router = own.with_state(Arc::clone(service)).merge(common.with_state(Arc::clone(host)));
-    let known = paths::<S>();
-    let mut others: Vec<(&'static str, Task)> = elsewhere();
-    others.retain(|(path, task)| *task != S::TASK && !known.contains(path));
-    others.dedup_by_key(|(path, _)| *path);
-    for (path, task) in others {
-        let own = S::TASK.name();
+    let mut router = router.with_state(Arc::clone(fleet));
+    let is_here = |task| fleet.of(task).next().is_some();
+    let mut paths = paths();
+    // Of the tasks that have a path, one that is here comes first.
+    paths.sort_by_key(|(path, task)| (*path, !is_here(*task)));
+    paths.dedup_by_key(|(path, _)| *path);
+    for (path, task) in paths {
+        if is_here(task) {
+            let fleet = Arc::clone(fleet);
+            let handler = move |request| dispatch::dispatch(Arc::clone(&fleet), task, request);
+            router = router.route(path, post(handler));
+            continue;
+        }
+        let are = if fleet.entries.len() == 1 { "the model is" } else { "the models are" };
+        let message = format!("`{path}` is not here: {are} for {}", fleet.tasks());
         let wanted = task.name();
-        let message = format!("`{path}` is not here: the model is for {own}");
         let hint = format!("a server with a model for {wanted} has it; `/openapi.json` lists what is here");
         router =
             router.route(path, any(async move || Refusal::http(StatusCode::NOT_FOUND, message).hint(hint)));
@@ -177,20 +196,13 @@ pub(crate) fn router<S: Serves>(service: &Arc<S>) -> Router {
     router.fallback(guard::no_route).method_not_allowed_fallback(guard::no_method)
 }
 
-/// The paths of a task.
-fn paths<S: Serves>() -> Vec<&'static str> {
-    with_short(S::routes()).iter().map(|route| route.path).collect()
-}
-
-/// The paths of all tasks that this build knows, in order.
-fn elsewhere() -> Vec<(&'static str, Task)> {
-    let mut all = vec![];
-    let mut add = |task, paths: Vec<&'static str>| all.extend(paths.into_iter().map(|path| (path, task)));
-    add(Task::Text, paths::<Service>());
-    add(Task::Vectors, paths::<Vectors>());
-    add(Task::Scores, paths::<Scores>());
+/// The paths of all tasks that this build knows.
+fn paths() -> Vec<(&'static str, Task)> {
+    fn of<S: Serves>() -> impl Iterator<Item = (&'static str, Task)> {
+        with_short(S::routes()).into_iter().map(|route| (route.path, S::TASK))
+    }
+    let all = of::<Service>().chain(of::<Vectors>()).chain(of::<Scores>());
     #[cfg(feature = "speech")]
-    add(Task::Speech, paths::<Sounds>());
-    all.sort_by_key(|(path, _)| *path);
-    all
+    let all = all.chain(of::<Sounds>());
+    all.collect()
 }

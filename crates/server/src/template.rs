@@ -6,7 +6,7 @@ use weighbridge::engine::text::{
 
 use serde_json::json;
 
-use crate::options::Chat;
+use crate::offer::Chat;
 
 /// How the model reads a conversation, and how its answers are read.
 pub(crate) struct Template {

@@ -18,8 +18,9 @@ pub(crate) async fn tokenize(
     request: Request,
 ) -> Result<Json<Tokens>, Refusal> {
     reading(&service, request, |mut fields, service| {
-        let (content, options) = text(&mut fields, service);
+        let (model, content, options) = text(&mut fields, service);
         fields.end()?;
+        model.map_or(Ok(()), |name| service.is_served(&name))?;
         let tokens = service.tokenizer.encode(&content, options);
         Ok(Json(Tokens { tokens: tokens.map_err(|error| Refusal::wrong(error.to_string()))? }))
     })
@@ -31,31 +32,32 @@ pub(crate) async fn detokenize(
     request: Request,
 ) -> Result<Json<Content>, Refusal> {
     reading(&service, request, |mut fields, service| {
-        let tokens = list(&mut fields, service);
+        let (model, tokens) = list(&mut fields, service);
         fields.end()?;
+        model.map_or(Ok(()), |name| service.is_served(&name))?;
         let content = service.tokenizer.decode(&tokens, SpecialText::Shown);
         Ok(Json(Content { content: content.map_err(|error| Refusal::wrong(error.to_string()))? }))
     })
     .await
 }
 
-/// Reads a text.
-pub(crate) fn text(fields: &mut Fields, _: &Service) -> (String, EncodeOptions) {
+/// Reads the name of a model, and a text.
+pub(crate) fn text(fields: &mut Fields, _: &Service) -> (Option<String>, String, EncodeOptions) {
     let content = fields.text("content");
     fields.needed("content", content.as_slice(), "wanted a text");
     let options = EncodeOptions {
         add_special: fields.flag("add_special").unwrap_or(false),
         parse_special: fields.flag("parse_special").unwrap_or(true),
     };
-    (content.unwrap_or_default(), options)
+    (fields.text("model"), content.unwrap_or_default(), options)
 }
 
-/// Reads a list of tokens.
-pub(crate) fn list(fields: &mut Fields, service: &Service) -> Vec<u32> {
+/// Reads the name of a model, and a list of tokens.
+pub(crate) fn list(fields: &mut Fields, service: &Service) -> (Option<String>, Vec<u32>) {
     let tokens = fields.value("tokens").unwrap_or(Value::Null);
     let tokens = tokens.as_array().and_then(|list| ids(list, service.vocab));
     if tokens.is_none() {
         fields.problem("tokens", &format!("wanted a list of token ids below {}", service.vocab));
     }
-    tokens.unwrap_or_default()
+    (fields.text("model"), tokens.unwrap_or_default())
 }

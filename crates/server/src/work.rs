@@ -16,8 +16,8 @@ use weighbridge::engine::text::{SpecialText, StopStrings, TokenStream, Tokenizer
 use weighbridge::engine::{Sampled, Stats, Stop};
 use weighbridge::{Error, Runtime, Sampler};
 
-use crate::metrics::Metrics;
-use crate::pace::Pace;
+use crate::host::Host;
+use crate::metrics::ModelMetrics;
 use crate::refusal::{Failed, failed};
 
 /// Texts to be continued for one request.
@@ -119,7 +119,7 @@ struct Active<'t> {
     since: Instant,
     /// When its last token came.
     last: Option<Instant>,
-    metrics: Metrics,
+    metrics: ModelMetrics,
     /// Given back with the last sequence of the job, whether or not the client has read what it was sent.
     _permit: Arc<OwnedSemaphorePermit>,
     news: UnboundedSender<News>,
@@ -174,8 +174,7 @@ pub(crate) struct Engine<'t> {
     /// Tokens that end a text.
     ends: Arc<dyn Fn(u32) -> bool + Send + Sync>,
     active: HashMap<RequestId, Active<'t>>,
-    pace: Arc<Pace>,
-    metrics: Metrics,
+    host: Arc<Host>,
     /// Positions of each.
     positions: usize,
 }
@@ -186,12 +185,11 @@ impl<'t> Engine<'t> {
         scheduler: Scheduler,
         tokenizer: &'t Tokenizer,
         ends: Arc<dyn Fn(u32) -> bool + Send + Sync>,
-        pace: Arc<Pace>,
-        metrics: Metrics,
+        host: Arc<Host>,
     ) -> Engine<'t> {
         let positions = runtime.session().capacity();
         let active = HashMap::new();
-        Engine { runtime, scheduler, tokenizer, ends, active, pace, metrics, positions }
+        Engine { runtime, scheduler, tokenizer, ends, active, host, positions }
     }
 
     /// Runs jobs until no more can come.
@@ -208,7 +206,7 @@ impl<'t> Engine<'t> {
             }
             self.cancel();
             self.step();
-            self.metrics.answers(self.scheduler.running(), self.scheduler.waiting());
+            self.host.metrics.answers(self.scheduler.running(), self.scheduler.waiting());
         }
     }
 
@@ -234,7 +232,7 @@ impl<'t> Engine<'t> {
                     }
                     let _ = job.news.send(match error {
                         Error::Engine(weighbridge::engine::Error::TooManyRequests { waiting }) => {
-                            News::Busy { retry_after: self.pace.wait(waiting) }
+                            News::Busy { retry_after: self.host.pace.wait(waiting) }
                         }
                         error => News::Failed(failed(&error)),
                     });
@@ -255,7 +253,7 @@ impl<'t> Engine<'t> {
                 is_late: false,
                 since: job.since,
                 last: None,
-                metrics: self.metrics.clone(),
+                metrics: self.host.metrics.clone(),
                 _permit: Arc::clone(&job.permit),
                 news: job.news.clone(),
             };
@@ -275,7 +273,9 @@ impl<'t> Engine<'t> {
     }
 
     fn step(&mut self) {
-        let Engine { runtime, scheduler, active, pace, .. } = self;
+        let Engine { runtime, scheduler, active, host, .. } = self;
+        // One model computes at a time.
+        let turn = host.turn.blocking_lock();
         let stepped = runtime.step(scheduler, &mut |id, event| match event {
             Event::Prompt(sampled) => {
                 if let Some(active) = active.get_mut(&id) {
@@ -295,7 +295,7 @@ impl<'t> Engine<'t> {
             }
             Event::Done(stats) => {
                 if let Some(active) = active.remove(&id) {
-                    pace.took(active.since.elapsed());
+                    host.pace.took(active.since.elapsed());
                     active.ended(stats);
                 }
                 ControlFlow::Continue(())
@@ -307,6 +307,7 @@ impl<'t> Engine<'t> {
                 ControlFlow::Continue(())
             }
         });
+        drop(turn);
         if let Err(error) = stepped {
             // Memory ran out. Nobody would get further by another try.
             for (id, active) in self.active.drain() {

@@ -17,16 +17,23 @@ use super::{ModelArgs, StrictArgs};
     scores    /v1/rerank\n  \
     speech    /v1/audio/transcriptions, /v1/audio/translations\n\
     /openapi.json lists all paths with their fields. A field that is not listed is refused by name (docs/serving.md).\n\n\
+    With several models, the field `model` of a request says which one it is for. Those that have no room beside others (--memory) are \
+    loaded when they are asked for, and those used least lately make room.\n\n\
     `--ctx` is for each request. The KV cache of N requests, and of one more for prompts that are kept, is planned before the \
     model is loaded. SIGTERM and Ctrl-C let running requests finish; a second signal does not.\n\n\
     Examples:\n  \
     weighbridge serve model.gguf                               on this machine alone, at http://127.0.0.1:8080\n  \
     weighbridge serve all-MiniLM-L6-v2/                        vectors of texts\n  \
+    weighbridge serve chat=model.gguf all-MiniLM-L6-v2/        two models, one of which is called `chat`\n  \
+    weighbridge serve a.gguf b.gguf --memory 16GiB --idle 600  two that take turns if both do not fit\n  \
     weighbridge serve model.gguf --parallel 8 --ctx 8192       eight requests together, of 8192 positions each\n  \
     weighbridge serve model.gguf --host 0.0.0.0 --api-key-file keys.txt --allow-host box.example   for others")]
 pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
+    /// More models. Each may be written NAME=PATH
+    #[arg(value_name = "PATH", requires = "path")]
+    pub(crate) more: Vec<PathBuf>,
     /// The task of the model, which decides the routes [default: as its files say; a decoder is for text unless it has the
     /// settings of sentence-transformers]
     #[arg(long, value_enum)]
@@ -61,6 +68,9 @@ pub(crate) struct ServeArgs {
     /// Seconds that a sound may be long
     #[arg(long, value_name = "SECONDS", default_value_t = 7200, value_parser = whole(1u64, Some(86_400u64)))]
     pub(crate) sound_seconds: u64,
+    /// Seconds after which a model that nobody uses leaves memory, until it is asked for again; 0: never
+    #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = whole(0u64, None))]
+    pub(crate) idle: u64,
     /// Seconds that requests may go on after SIGTERM or Ctrl-C
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = whole(0u64, None))]
     pub(crate) grace: u64,

@@ -1,14 +1,15 @@
-//! `weighbridge serve`: a model for clients of OpenAI's, Anthropic's and other APIs.
+//! `weighbridge serve`: models for clients of OpenAI's, Anthropic's and other APIs.
 
 mod page;
 
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::net::TcpListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use server::{Chat, Options, Served};
+use server::{Chat, Loaded, NotLoaded, Offer, Options, Served, Server};
 #[cfg(feature = "speech")]
 use weighbridge::Transcriber;
 use weighbridge::embedder::Remark;
@@ -16,7 +17,7 @@ use weighbridge::engine::text::{ChatTemplate, Conversation, ReplySyntax};
 use weighbridge::load::LoadReport;
 use weighbridge::storage::{shown, url_scheme};
 use weighbridge::tensor::{Bytes, counted};
-use weighbridge::{Embedder, Reranker, Runtime, RuntimeOptions, Task};
+use weighbridge::{Embedder, Reranker, Runtime, RuntimeOptions, Task, TensorEntry};
 
 use crate::args::{AccessArgs, CacheArg, ServeArgs};
 use crate::failure::Failure;
@@ -29,64 +30,121 @@ const KEY: &str = "WEIGHBRIDGE_API_KEY";
 
 pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let keys = keys(&args.access)?;
-    let own = args.chat_template.as_deref().map(isolate::own).transpose()?;
-    let mut options = args.model.options(CacheArg::Write)?;
-    // Before the model, which takes longer: a port that is taken is said at once.
+    let own = args.chat_template.as_deref().map(isolate::own).transpose()?.map(Arc::new);
+    let options = args.model.options(CacheArg::Write)?;
+    // Before the models, which take longer: a port that is taken is said at once.
     let (host, port) = (args.access.host.as_str(), args.access.port);
     let listener = TcpListener::bind((host, port)).map_err(|error| cannot_listen(host, port, &error))?;
     let address = listener.local_addr()?;
-    let path = args.model.path();
-    let task = args.task.map_or_else(|| Task::of(path, &options.open), |task| Ok(task.task()))?;
-    // Of a text model each request has a session; others run one thing at a time.
-    let parallel = if task == Task::Text { args.parallel } else { 1 };
-    options.more_sessions = parallel;
-    check_options(args, task)?;
+    let offers = offers(args, &options, own.as_ref())?;
     let mut hosts = args.access.allow_host.clone();
     hosts.push(host.to_owned());
-    let mut served = Options {
-        names: names(args),
-        chat: None,
-        parallel,
-        queue: args.queue,
-        most_tokens: args.max_tokens,
-        deadline: (args.deadline > 0).then(|| Duration::from_secs(args.deadline)),
-        body: usize::try_from(args.body_limit).unwrap_or(usize::MAX),
-        sound: usize::try_from(args.sound_limit).unwrap_or(usize::MAX),
-        longest_sound: Duration::from_secs(args.sound_seconds),
-        keys,
-        hosts,
-        origins: args.access.cors.clone(),
-        grace: Duration::from_secs(args.grace),
-        log: if args.access.quiet { None } else { Some(Arc::new(note)) },
-        page: None,
-    };
-    let model = match task {
-        Task::Text => text(args, &options, own.as_ref(), &mut served)?,
-        Task::Vectors => {
-            let embedder = Embedder::open(path, &options)?;
-            let tokenizer = embedder.tokenizer().ok().map(AsRef::as_ref);
-            let doubts = Doubts::with(embedder.checkpoint(), embedder.model(), tokenizer)?;
-            let width = embedder.width();
-            let what =
-                format!("vectors of {width} elements, of texts of up to {} tokens", embedder.longest());
-            notes(doubts.unless(args.strict.strict)?, embedder.notes(), embedder.report(), &what);
-            Served::Vectors(Box::new(embedder))
-        }
-        Task::Scores => {
-            let reranker = Reranker::open(path, &options)?;
-            let doubts =
-                Doubts::with(reranker.checkpoint(), reranker.model(), Some(reranker.tokenizer().as_ref()))?;
-            let what = format!("scores of texts, of up to {} tokens with the query", reranker.longest());
-            notes(doubts.unless(args.strict.strict)?, reranker.notes(), reranker.report(), &what);
-            Served::Scores(Box::new(reranker))
-        }
-        Task::Speech => speech(args, &options)?,
-    };
-    if served.keys.is_empty() && !address.ip().is_loopback() {
+    let has_keys = !keys.is_empty();
+    let server = Server::start(
+        offers,
+        Options {
+            memory: options.memory,
+            idle: (args.idle > 0).then(|| Duration::from_secs(args.idle)),
+            queue: args.queue,
+            most_tokens: args.max_tokens,
+            deadline: (args.deadline > 0).then(|| Duration::from_secs(args.deadline)),
+            body: usize::try_from(args.body_limit).unwrap_or(usize::MAX),
+            sound: usize::try_from(args.sound_limit).unwrap_or(usize::MAX),
+            longest_sound: Duration::from_secs(args.sound_seconds),
+            keys,
+            hosts,
+            origins: args.access.cors.clone(),
+            grace: Duration::from_secs(args.grace),
+            log: if args.access.quiet { None } else { Some(Arc::new(note)) },
+        },
+    );
+    let problems = |error: server::Error| Failure::Problems(error.diagnostics());
+    let server = server.map_err(problems)?;
+    for (name, bytes) in server.unloaded() {
+        let bytes = Bytes(bytes);
+        note(&format!("`{name}` is loaded when it is asked for: it takes {bytes}, and others take the room"));
+    }
+    if !has_keys && !address.ip().is_loopback() {
         note("anyone who reaches this machine may use the model: `--api-key-file` asks for a key");
     }
     note(&format!("listening on http://{address}"));
-    server::serve(model, listener, served).map_err(|e| Failure::Problems(e.diagnostics()))
+    server.serve(listener).map_err(problems)
+}
+
+/// The models of the command line.
+fn offers(
+    args: &ServeArgs,
+    options: &RuntimeOptions,
+    own: Option<&Arc<ChatTemplate>>,
+) -> Result<Vec<Offer>, Failure> {
+    let paths: Vec<&Path> =
+        [args.model.path()].into_iter().chain(args.more.iter().map(AsRef::as_ref)).collect();
+    let is_one = paths.len() == 1;
+    if !is_one {
+        let of_one = [
+            ("--alias", !args.alias.is_empty(), "\nhint: write NAME=PATH"),
+            ("--task", args.task.is_some(), ""),
+            ("--chat-template", own.is_some(), ""),
+            ("--lora", !options.loras.is_empty(), ""),
+        ];
+        if let Some((option, _, hint)) = of_one.into_iter().find(|(_, is_given, _)| *is_given) {
+            return Err(Failure::Usage(format!(
+                "{option} is for one model, and there are {}{hint}",
+                paths.len()
+            )));
+        }
+    }
+    let (mut offers, mut known) = (vec![], BTreeSet::new());
+    for path in paths {
+        let (name, path) = named(path);
+        let mut options = options.clone();
+        let task = args.task.map_or_else(|| Task::of(path, &options.open), |task| Ok(task.task()))?;
+        // Of a text model each request has a session; others run one thing at a time.
+        let parallel = if task == Task::Text { args.parallel } else { 1 };
+        options.more_sessions = parallel;
+        if is_one {
+            check_options(args, task)?;
+        } else if task != Task::Text {
+            // They are for the models of text beside it.
+            (options.context, options.kv) = (None, None);
+        }
+        let names = name.map_or_else(|| names(args, path), |name| vec![name.to_owned()]);
+        if let Some(twice) = names.iter().find(|name| !known.insert((*name).clone())) {
+            return Err(Failure::Usage(format!("two models are called `{twice}`\nhint: write NAME=PATH")));
+        }
+        // One model has all the room that there is.
+        let bytes = if is_one { 0 } else { stored_bytes(path, &options)? };
+        let (path, own, is_strict) = (path.to_owned(), own.cloned(), args.strict.strict);
+        let name = names.first().cloned().unwrap_or_default();
+        let starting = Starting { path, name, task, options, own, parallel, is_strict };
+        let load = Box::new(move |memory| {
+            starting.start(memory).map_err(|failure| NotLoaded {
+                problems: failure.diagnostics(),
+                is_for_memory: matches!(failure, Failure::Model(weighbridge::Error::Memory { .. })),
+            })
+        });
+        offers.push(Offer { names, task, parallel, bytes, load });
+    }
+    Ok(offers)
+}
+
+/// Bytes of the tensors of a checkpoint.
+fn stored_bytes(path: &Path, options: &RuntimeOptions) -> Result<u64, Failure> {
+    let checkpoint = weighbridge::open_with(path, &options.open)?;
+    Ok(checkpoint.entries().iter().map(TensorEntry::byte_len).sum())
+}
+
+/// Takes `NAME=PATH` apart, unless it is a file.
+fn named(path: &Path) -> (Option<&str>, &Path) {
+    let parts = path.to_str().and_then(|text| text.split_once('='));
+    match parts {
+        Some((name, rest))
+            if !name.is_empty() && !name.contains(['/', '\\', ':']) && !rest.is_empty() && !path.exists() =>
+        {
+            (Some(name), Path::new(rest))
+        }
+        _ => (None, path),
+    }
 }
 
 /// Refuses options that a model for `task` has no use for.
@@ -107,6 +165,100 @@ fn check_options(args: &ServeArgs, task: Task) -> Result<(), Failure> {
     }
 }
 
+/// How a model is started, each time that it is.
+struct Starting {
+    path: PathBuf,
+    name: String,
+    task: Task,
+    options: RuntimeOptions,
+    /// The chat template of the command line.
+    own: Option<Arc<ChatTemplate>>,
+    parallel: usize,
+    is_strict: bool,
+}
+
+impl Starting {
+    /// Loads the model into at most `memory` bytes, if there is a limit.
+    fn start(&self, memory: Option<u64>) -> Result<Loaded, Failure> {
+        let options = RuntimeOptions { memory, ..self.options.clone() };
+        let served = match self.task {
+            Task::Text => return self.text(&options),
+            Task::Vectors => {
+                let embedder = Embedder::open(&self.path, &options)?;
+                let tokenizer = embedder.tokenizer().ok().map(AsRef::as_ref);
+                let doubts = Doubts::with(embedder.checkpoint(), embedder.model(), tokenizer)?;
+                let width = embedder.width();
+                let what =
+                    format!("vectors of {width} elements, of texts of up to {} tokens", embedder.longest());
+                notes(doubts.unless(self.is_strict)?, embedder.notes(), embedder.report(), &what);
+                Served::Vectors(Box::new(embedder))
+            }
+            Task::Scores => {
+                let reranker = Reranker::open(&self.path, &options)?;
+                let doubts = Doubts::with(
+                    reranker.checkpoint(),
+                    reranker.model(),
+                    Some(reranker.tokenizer().as_ref()),
+                )?;
+                let what = format!("scores of texts, of up to {} tokens with the query", reranker.longest());
+                notes(doubts.unless(self.is_strict)?, reranker.notes(), reranker.report(), &what);
+                Served::Scores(Box::new(reranker))
+            }
+            Task::Speech => self.speech(&options)?,
+        };
+        Ok(Loaded { served, chat: None, page: None })
+    }
+
+    #[cfg(feature = "speech")]
+    fn speech(&self, options: &RuntimeOptions) -> Result<Served, Failure> {
+        let transcriber = Transcriber::open(&self.path, options)?;
+        let tokenizer = Some(transcriber.tokenizer());
+        let doubts = Doubts::with(transcriber.checkpoint(), transcriber.model(), tokenizer)?;
+        let languages = match transcriber.languages().count() {
+            0 => "English alone".to_owned(),
+            n => counted(n, "language").to_string(),
+        };
+        let what = format!("transcripts of speech, of {languages}");
+        notes(doubts.unless(self.is_strict)?, &[], transcriber.report(), &what);
+        Ok(Served::Speech(Box::new(transcriber)))
+    }
+
+    #[cfg(not(feature = "speech"))]
+    fn speech(&self, _: &RuntimeOptions) -> Result<Served, Failure> {
+        Err(Failure::Other(
+            "the model is for speech, which this build does not have (feature `speech`)".to_owned(),
+        ))
+    }
+
+    /// Starts a model of text.
+    fn text(&self, options: &RuntimeOptions) -> Result<Loaded, Failure> {
+        let runtime = Runtime::start(&self.path, options)?;
+        let tokenizer = runtime.tokenizer().ok().map(AsRef::as_ref);
+        let doubts = Doubts::with(runtime.checkpoint(), runtime.model(), tokenizer)?;
+        let doubts = doubts.and(&options.loras).unless(self.is_strict)?;
+        for line in doubts.lines() {
+            note(&line);
+        }
+        progress::streaming(&runtime);
+        let report = runtime.report().to_string();
+        note(&report);
+        let positions = runtime.session().capacity();
+        let memory = (runtime.session().bytes() as u64).saturating_mul(self.parallel as u64 + 1);
+        let together = format!(
+            "{} of {positions} positions together, {} of KV cache",
+            counted(self.parallel, "request"),
+            Bytes(memory)
+        );
+        note(&together);
+        let chat = chat(self.own.as_deref().or(runtime.template()), &runtime)?;
+        if chat.is_none() {
+            note("the model has no chat template: `/v1/completions` alone continues texts");
+        }
+        let page = page::page(&runtime, options, &self.name, &doubts, vec![report, together])?;
+        Ok(Loaded { served: Served::Text(Box::new(runtime)), chat, page: Some(page) })
+    }
+}
+
 /// Says how a model was loaded, and what it does.
 fn notes(doubts: Doubts, remarks: &[Remark], report: &LoadReport, what: &str) {
     for line in doubts.lines() {
@@ -117,65 +269,6 @@ fn notes(doubts: Doubts, remarks: &[Remark], report: &LoadReport, what: &str) {
     }
     note(&report.to_string());
     note(what);
-}
-
-#[cfg(feature = "speech")]
-fn speech(args: &ServeArgs, options: &RuntimeOptions) -> Result<Served, Failure> {
-    let transcriber = Transcriber::open(args.model.path(), options)?;
-    let tokenizer = Some(transcriber.tokenizer());
-    let doubts = Doubts::with(transcriber.checkpoint(), transcriber.model(), tokenizer)?;
-    let languages = match transcriber.languages().count() {
-        0 => "English alone".to_owned(),
-        n => counted(n, "language").to_string(),
-    };
-    notes(
-        doubts.unless(args.strict.strict)?,
-        &[],
-        transcriber.report(),
-        &format!("transcripts of speech, of {languages}"),
-    );
-    Ok(Served::Speech(Box::new(transcriber)))
-}
-
-#[cfg(not(feature = "speech"))]
-fn speech(_: &ServeArgs, _: &RuntimeOptions) -> Result<Served, Failure> {
-    Err(Failure::Other(
-        "the model is for speech, which this build does not have (feature `speech`)".to_owned(),
-    ))
-}
-
-/// Starts a model of text.
-fn text(
-    args: &ServeArgs,
-    options: &RuntimeOptions,
-    own: Option<&ChatTemplate>,
-    served: &mut Options,
-) -> Result<Served, Failure> {
-    let runtime = Runtime::start(args.model.path(), options)?;
-    let tokenizer = runtime.tokenizer().ok().map(AsRef::as_ref);
-    let doubts = Doubts::with(runtime.checkpoint(), runtime.model(), tokenizer)?;
-    let doubts = doubts.and(&options.loras).unless(args.strict.strict)?;
-    for line in doubts.lines() {
-        note(&line);
-    }
-    progress::streaming(&runtime);
-    let report = runtime.report().to_string();
-    note(&report);
-    let positions = runtime.session().capacity();
-    let memory = (runtime.session().bytes() as u64).saturating_mul(args.parallel as u64 + 1);
-    let together = format!(
-        "{} of {positions} positions together, {} of KV cache",
-        counted(args.parallel, "request"),
-        Bytes(memory)
-    );
-    note(&together);
-    served.chat = chat(own.or(runtime.template()), &runtime)?;
-    if served.chat.is_none() {
-        note("the model has no chat template: `/v1/completions` alone continues texts");
-    }
-    let name = served.names.first().map_or("model", String::as_str);
-    served.page = Some(page::page(&runtime, options, name, &doubts, vec![report, together])?);
-    Ok(Served::Text(Box::new(runtime)))
 }
 
 fn cannot_listen(host: &str, port: u16, error: &std::io::Error) -> Failure {
@@ -211,10 +304,10 @@ fn keys(args: &AccessArgs) -> Result<Vec<String>, Failure> {
 }
 
 /// The names that are given, or that of the file or directory.
-fn names(args: &ServeArgs) -> Vec<String> {
+fn names(args: &ServeArgs, path: &Path) -> Vec<String> {
     let mut names = args.alias.clone();
     if names.iter().all(|name| name == "*") {
-        names.insert(0, own_name(args.model.path()));
+        names.insert(0, own_name(path));
     }
     names
 }

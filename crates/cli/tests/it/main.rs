@@ -46,6 +46,8 @@ mod serve_api;
 #[cfg(feature = "serve")]
 mod serve_messages;
 #[cfg(feature = "serve")]
+mod serve_models;
+#[cfg(feature = "serve")]
 mod serve_refusals;
 #[cfg(all(feature = "grammar", feature = "serve"))]
 mod serve_responses;

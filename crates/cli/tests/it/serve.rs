@@ -304,12 +304,15 @@ fn shapes_are_those_of_openai() {
         (&likely["text_offset"][0], likely["top_logprobs"][3].as_object().unwrap().len()),
         (&json!(0), 1)
     );
-    for (own, top) in likely["token_logprobs"].as_array().unwrap().iter().zip(likely["top_logprobs"].as_array().unwrap()) {
+    for (own, top) in
+        likely["token_logprobs"].as_array().unwrap().iter().zip(likely["top_logprobs"].as_array().unwrap())
+    {
         assert_eq!(Some(own), top.as_object().unwrap().values().next(), "greedy takes the likeliest");
     }
     // The token that ends a text is told, and is no part of it.
     let (_, end) = server.post("/tokenize", &json!({"content": "<|im_end|>", "parse_special": true}));
-    let ended = of(&json!("Once"), &json!({"logprobs": 1, "logit_bias": {end["tokens"][0].to_string(): 100}}));
+    let ended =
+        of(&json!("Once"), &json!({"logprobs": 1, "logit_bias": {end["tokens"][0].to_string(): 100}}));
     let ended = &ended["choices"][0];
     assert_eq!((&ended["text"], &ended["finish_reason"]), (&json!(""), &json!("stop")), "{ended}");
     assert_eq!(ended["logprobs"]["tokens"], json!(["<|im_end|>"]));
@@ -521,8 +524,8 @@ fn who_does_not_read_holds_no_place_and_all_is_counted() {
     let figure = |name: &str| {
         let (status, head, text) = server.ask("GET", "/metrics", "", "");
         assert!(status == 200 && head.contains("openmetrics-text"), "{head} {text}");
-        let line =
-            text.lines().find(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(' ')));
+        let own = format!("{name}{{model=\"smollm2\"}} ");
+        let line = text.lines().find(|line| line.starts_with(&own) || line.starts_with(&format!("{name} ")));
         line.map_or(0, |line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap())
     };
     while figure("weighbridge_generated_tokens_total") < 400 {

@@ -1,0 +1,396 @@
+//! The models of a server: which of them are in memory.
+//!
+//! A model is loaded when the server starts, as far as all of them have room together, or else when a request asks for it. Those that have
+//! been used least lately make room. None is taken from a request: a model leaves memory when its last request has ended, and requests
+//! that come for it meanwhile wait until it is loaded again.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::sync::watch;
+use weighbridge::Task;
+use weighbridge::load::available_memory;
+
+use crate::error::Error;
+use crate::host::{Host, Shared, has_name, not_served, own_names, untagged};
+use crate::live::{Held, Live};
+use crate::offer::Offer;
+use crate::refusal::Refusal;
+
+/// The models of a server.
+pub(crate) struct Fleet {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) entries: Vec<Arc<Entry>>,
+    /// Bytes of all that are in memory.
+    budget: u64,
+    /// Held by the one that is loaded or unloaded.
+    moving: tokio::sync::Mutex<()>,
+}
+
+/// A model, in memory or not.
+pub(crate) struct Entry {
+    pub(crate) offer: Arc<Offer>,
+    slot: Mutex<Slot>,
+}
+
+/// Where a model stands.
+#[derive(Default)]
+struct Slot {
+    live: Option<Arc<Live>>,
+    /// What comes of a load that goes on.
+    coming: Option<Coming>,
+    /// What is known of it since it was loaded last.
+    known: Option<Known>,
+    /// Bytes that were too few.
+    too_few: u64,
+}
+
+/// What comes of a load: the model, held for all who wait, so that it stays until the last of them has it.
+type Coming = watch::Receiver<Option<Result<Arc<Held>, Refusal>>>;
+
+/// What is known of a model since it was loaded.
+#[derive(Clone)]
+pub(crate) struct Known {
+    pub(crate) host: Arc<Host>,
+    pub(crate) api: Value,
+    /// Bytes that it takes.
+    pub(crate) bytes: u64,
+}
+
+/// Whether a model is in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    Unloaded,
+    Loading,
+    Loaded,
+}
+
+impl Standing {
+    /// As llama.cpp's server says it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Standing::Unloaded => "unloaded",
+            Standing::Loading => "loading",
+            Standing::Loaded => "loaded",
+        }
+    }
+}
+
+impl Entry {
+    fn slot(&self) -> MutexGuard<'_, Slot> {
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Its name.
+    pub(crate) fn name(&self) -> &str {
+        own_names(&self.offer.names).next().map_or("model", String::as_str)
+    }
+
+    /// Whether it may be called so.
+    pub(crate) fn has_name(&self, name: &str) -> bool {
+        has_name(&self.offer.names, &untagged(&self.offer.names, name.to_owned()))
+    }
+
+    /// Whether it is in memory.
+    pub(crate) fn standing(&self) -> Standing {
+        let slot = self.slot();
+        match (&slot.live, &slot.coming) {
+            (Some(_), _) => Standing::Loaded,
+            (None, Some(_)) => Standing::Loading,
+            (None, None) => Standing::Unloaded,
+        }
+    }
+
+    /// What is known of it.
+    pub(crate) fn known(&self) -> Option<Known> {
+        self.slot().known.clone()
+    }
+
+    /// Bytes that it takes, as far as they are known.
+    fn bytes(&self) -> u64 {
+        let slot = self.slot();
+        match &slot.known {
+            Some(known) => known.bytes,
+            None => self.offer.bytes.max(slot.too_few.saturating_add(1)),
+        }
+    }
+
+    fn live(&self) -> Option<Arc<Live>> {
+        self.slot().live.clone()
+    }
+
+    /// It, for a request, if it is in memory. No other can take it out of memory from then on.
+    pub(crate) fn held(&self) -> Option<Held> {
+        let mut slot = self.slot();
+        if slot.live.as_ref().is_some_and(|live| live.is_dead()) {
+            // It has said why; the next load is a new beginning.
+            slot.live = None;
+        }
+        slot.live.as_ref().map(Held::new)
+    }
+
+    fn set(&self, live: Live) -> Option<Arc<Live>> {
+        let mut slot = self.slot();
+        slot.known =
+            Some(Known { host: Arc::clone(&live.host), api: live.api.clone(), bytes: live.size.bytes });
+        slot.live.replace(Arc::new(live))
+    }
+}
+
+/// Takes a model out of memory, once its last request has ended.
+async fn unloaded(live: Arc<Live>) {
+    live.host.metrics.unloaded();
+    retired(live).await;
+}
+
+/// The same for one whose place another has taken.
+async fn retired(live: Arc<Live>) {
+    live.drained().await;
+    // Its thread may be in the middle of something.
+    let _ = tokio::task::spawn_blocking(move || live.end()).await;
+}
+
+impl Fleet {
+    /// Loads the models, in their order, as far as there is room.
+    pub(crate) fn start(offers: Vec<Offer>, shared: Arc<Shared>) -> Result<Fleet, Error> {
+        let entry = |offer| Arc::new(Entry { offer: Arc::new(offer), slot: Mutex::default() });
+        let entries = offers.into_iter().map(entry).collect();
+        let budget = shared.options.memory.or_else(available_memory).unwrap_or(u64::MAX);
+        let fleet = Fleet { shared, entries, budget, moving: tokio::sync::Mutex::new(()) };
+        for entry in &fleet.entries {
+            let held = fleet.held_bytes();
+            if held > 0 && held.saturating_add(entry.bytes()) > budget {
+                continue;
+            }
+            match Live::start(&fleet.shared, &entry.offer, fleet.limit(held)) {
+                // With others beside it, it would be slower than it can be.
+                Ok(live) if held > 0 && live.size.is_streaming => {
+                    live.host.metrics.unloaded();
+                    Arc::new(live).end();
+                }
+                Err(Error::Memory(_)) if held > 0 => {}
+                started => {
+                    entry.set(started?);
+                    continue;
+                }
+            }
+            entry.slot().too_few = budget.saturating_sub(held);
+        }
+        Ok(fleet)
+    }
+
+    /// The models that are not in memory, with their bytes.
+    pub(crate) fn unloaded(&self) -> Vec<(String, u64)> {
+        let out = self.entries.iter().filter(|entry| entry.standing() == Standing::Unloaded);
+        out.map(|entry| (entry.name().to_owned(), entry.bytes())).collect()
+    }
+
+    /// Bytes of what is in memory.
+    fn held_bytes(&self) -> u64 {
+        self.entries.iter().filter_map(|entry| entry.live()).map(|live| live.size.bytes).sum()
+    }
+
+    /// What a model may take beside others that take `held`, if there is a limit: else it sees what the system has.
+    fn limit(&self, held: u64) -> Option<u64> {
+        self.shared.options.memory.map(|memory| memory.saturating_sub(held))
+    }
+
+    /// What the models are for, in words.
+    pub(crate) fn tasks(&self) -> String {
+        let mut tasks: Vec<&str> = vec![];
+        for name in self.entries.iter().map(|entry| entry.offer.task.name()) {
+            if !tasks.contains(&name) {
+                tasks.push(name);
+            }
+        }
+        tasks.join(", ")
+    }
+
+    /// The models for a task.
+    pub(crate) fn of(&self, task: Task) -> impl Iterator<Item = &Arc<Entry>> {
+        self.entries.iter().filter(move |entry| entry.offer.task == task)
+    }
+
+    /// The model that a request names, among those for its task.
+    pub(crate) fn find<'a>(
+        &'a self,
+        entries: impl Iterator<Item = &'a Arc<Entry>>,
+        name: &str,
+    ) -> Result<&'a Arc<Entry>, Refusal> {
+        let entries: Vec<_> = entries.collect();
+        let found = entries.iter().copied().find(|entry| entry.has_name(name));
+        found.ok_or_else(|| not_served(name, &entries.iter().map(|entry| entry.name()).collect::<Vec<_>>()))
+    }
+
+    /// A model for a request, loaded if it has to be.
+    pub(crate) async fn held(self: &Arc<Self>, entry: &Arc<Entry>) -> Result<Held, Refusal> {
+        let deadline = self.shared.deadline();
+        if let Some(held) = entry.held() {
+            return Ok(held);
+        }
+        let mut coming = self.load(entry);
+        let told = coming.wait_for(Option::is_some);
+        let told = match deadline {
+            Some(deadline) => {
+                tokio::time::timeout_at(deadline.into(), told).await.map_err(|_| Refusal::late())?
+            }
+            None => told.await,
+        };
+        match told.as_deref() {
+            Ok(Some(Ok(held))) => Ok(Held::new(&held.0)),
+            Ok(Some(Err(refusal))) => Err(refusal.clone()),
+            Ok(None) | Err(_) => Err(Refusal::stopping()),
+        }
+    }
+
+    /// Begins to load a model, unless somebody has.
+    fn load(self: &Arc<Self>, entry: &Arc<Entry>) -> Coming {
+        let mut slot = entry.slot();
+        if let Some(coming) = &slot.coming {
+            return coming.clone();
+        }
+        let (tell, coming) = watch::channel(None);
+        slot.coming = Some(coming.clone());
+        drop(slot);
+        let (fleet, entry) = (Arc::clone(self), Arc::clone(entry));
+        // It goes on when who has asked for it leaves: others may wait for it too.
+        tokio::spawn(async move {
+            let moving = fleet.moving.lock().await;
+            let mut held = entry.held();
+            let mut refused = Refusal::not_loaded(entry.name());
+            // It may have been read anew meanwhile.
+            if held.is_none() {
+                fleet.make_room(&entry).await;
+                match fleet.loaded(&entry).await {
+                    Ok(_) => held = entry.held(),
+                    Err(refusal) => refused = refusal,
+                }
+            }
+            entry.slot().coming = None;
+            let _ = tell.send(Some(held.map(Arc::new).ok_or(refused)));
+            // Not before it is held: the next to be loaded may want its place.
+            drop(moving);
+        });
+        coming
+    }
+
+    /// Loads a model now. Returns what was in its place.
+    ///
+    /// If it turns out to have too little room, others leave, and it is loaded again.
+    async fn loaded(&self, entry: &Arc<Entry>) -> Result<Option<Arc<Live>>, Refusal> {
+        loop {
+            let (shared, offer) = (Arc::clone(&self.shared), Arc::clone(&entry.offer));
+            let limit = self.limit(self.held_bytes());
+            let started = tokio::task::spawn_blocking(move || Live::start(&shared, &offer, limit)).await;
+            let started = started.map_err(|_| Refusal::not_loaded(entry.name()))?;
+            let is_tight = match &started {
+                Ok(live) => live.size.is_streaming,
+                Err(error) => matches!(error, Error::Memory(_)),
+            };
+            let other =
+                if is_tight { self.least_used(entry).or_else(|| entry.slot().live.take()) } else { None };
+            if let Some(other) = other {
+                if let Ok(live) = started {
+                    unloaded(Arc::new(live)).await;
+                }
+                unloaded(other).await;
+                continue;
+            }
+            return match started {
+                Ok(live) => Ok(entry.set(live)),
+                Err(error) => {
+                    if let Some(log) = &self.shared.options.log {
+                        log(&format!("`{}` cannot be loaded: {}", entry.name(), error.diagnostics()));
+                    }
+                    Err(Refusal::not_loaded(entry.name()))
+                }
+            };
+        }
+    }
+
+    /// Takes others out of memory until there is room for `entry`, or nothing else is in memory.
+    async fn make_room(&self, entry: &Arc<Entry>) {
+        while self.held_bytes().saturating_add(entry.bytes()) > self.budget {
+            let Some(other) = self.least_used(entry) else { break };
+            unloaded(other).await;
+        }
+    }
+
+    /// Takes a model from its place, so that it may make room for `entry`: one that nobody uses, and of those the one that was used least
+    /// lately.
+    fn least_used(&self, entry: &Arc<Entry>) -> Option<Arc<Live>> {
+        let others = self.entries.iter().filter(|other| !Arc::ptr_eq(other, entry));
+        let (other, _) = others
+            .filter_map(|other| other.live().map(|live| (other, (live.is_busy(), live.used()))))
+            .min_by_key(|(_, order)| *order)?;
+        other.slot().live.take()
+    }
+
+    /// Takes a model out of memory, once its requests have ended. Returns whether it was there.
+    pub(crate) async fn unload(&self, entry: &Entry) -> bool {
+        let _moving = self.moving.lock().await;
+        let live = entry.slot().live.take();
+        match live {
+            Some(live) => {
+                unloaded(live).await;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Reads a model anew. With room for both, requests that run go on with the old one, and the next have the new one; without, the
+    /// next wait until those that run have ended. If it cannot be read, the old one stays where there was room for both.
+    pub(crate) async fn reload(&self, entry: &Arc<Entry>) -> Result<(), Refusal> {
+        let _moving = self.moving.lock().await;
+        self.make_room(entry).await;
+        if self.held_bytes().saturating_add(entry.bytes()) > self.budget {
+            let old = entry.slot().live.take();
+            if let Some(old) = old {
+                unloaded(old).await;
+            }
+        }
+        if let Some(old) = self.loaded(entry).await? {
+            tokio::spawn(retired(old));
+        }
+        Ok(())
+    }
+
+    /// Takes models out of memory that nobody has used for `idle`, for as long as the server runs.
+    pub(crate) async fn rest(&self, idle: Duration) {
+        let mut ticks =
+            tokio::time::interval((idle / 8).clamp(Duration::from_millis(50), Duration::from_secs(5)));
+        loop {
+            ticks.tick().await;
+            let _moving = self.moving.lock().await;
+            for entry in &self.entries {
+                let live = {
+                    let mut slot = entry.slot();
+                    let rests = |live: &Arc<Live>| !live.is_busy() && live.used().elapsed() >= idle;
+                    if slot.live.as_ref().is_some_and(rests) { slot.live.take() } else { None }
+                };
+                if let Some(live) = live {
+                    unloaded(live).await;
+                    if let Some(log) = &self.shared.options.log {
+                        log(&format!(
+                            "`{}` left memory: nobody used it for {} s",
+                            entry.name(),
+                            idle.as_secs()
+                        ));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Ends all threads that nobody waits for any more.
+    pub(crate) fn end(&self) {
+        for entry in &self.entries {
+            let live = entry.slot().live.take();
+            if let Some(live) = live.filter(|live| !live.is_busy()) {
+                live.end();
+            }
+        }
+    }
+}
