@@ -8,7 +8,7 @@ const $ = (id) => document.getElementById(id);
 async function unlock() {
   let response;
   try {
-    response = await ask("model");
+    response = await ask(`model${location.search}`);
   } catch (error) {
     // The refusal is this page; the first time, nobody has given a key.
     $("why").textContent = error.status === 401 ? "The server does not take this key." : error.message;

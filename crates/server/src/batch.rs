@@ -7,11 +7,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use weighbridge::Error;
 
 use crate::host::Host;
+use crate::inbox::Inbox;
 use crate::refusal::{Refusal, failed};
 
 /// How long a slice may take, about. One text may take longer, and cannot be cut.
@@ -43,15 +44,7 @@ pub(crate) struct Job<R: Runs> {
     done: oneshot::Sender<Result<Vec<R::Found>, Refusal>>,
 }
 
-/// The way to the thread.
-pub(crate) struct Inbox<R: Runs>(UnboundedSender<Job<R>>);
-
-impl<R: Runs> Inbox<R> {
-    pub(crate) fn new() -> (Inbox<R>, UnboundedReceiver<Job<R>>) {
-        let (inbox, jobs) = tokio::sync::mpsc::unbounded_channel();
-        (Inbox(inbox), jobs)
-    }
-
+impl<R: Runs> Inbox<Job<R>> {
     /// Runs texts, and waits for what becomes of them, in their order.
     pub(crate) async fn run(
         &self,
@@ -61,7 +54,9 @@ impl<R: Runs> Inbox<R> {
     ) -> Result<Vec<R::Found>, Refusal> {
         let (done, found) = oneshot::channel();
         let job = Job { texts, deadline: host.deadline(), since: Instant::now(), permit, done };
-        self.0.send(job).map_err(|_| Refusal::stopping())?;
+        if !self.send(job) {
+            return Err(Refusal::stopping());
+        }
         found.await.unwrap_or_else(|_| Err(Refusal::failed("the engine has ended")))
     }
 }

@@ -1,22 +1,19 @@
 //! From a request to the model that answers it.
 //!
-//! A path says what a model is for, and the field `model` which one it is; without that field, it is the first. A body is read here only
-//! where that is not clear: with several models for the task, or with one that is not in memory, which no wrong name is to load.
+//! A path says what a model is for, and the field `model` which one it is; without that field, it is the first. A body is read before a
+//! model is loaded for it, so that no wrong one loads any.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
-use axum::body::{Body, Bytes, HttpBody};
+use axum::body::Body;
 use axum::extract::Request;
-use axum::http::{Response, header};
+use axum::http::Response;
 use axum::response::IntoResponse;
-use hyper::body::{Frame, SizeHint};
+use serde::Deserialize;
 use tower::ServiceExt;
 use weighbridge::Task;
 
-use crate::fields::Fields;
-use crate::fleet::Fleet;
+use crate::fleet::{Entry, Fleet};
 use crate::guard;
 use crate::live::Held;
 use crate::ollama;
@@ -35,103 +32,102 @@ pub(crate) async fn dispatch(fleet: Arc<Fleet>, task: Task, request: Request) ->
 async fn given(fleet: &Arc<Fleet>, task: Task, request: Request) -> Result<Response<Body>, Refusal> {
     let mut entries = fleet.of(task);
     let first = entries.next().ok_or_else(|| Refusal::failed("no model has this task"))?;
-    // The model itself refuses other names than its own.
-    let only = if entries.next().is_none() { first.held() } else { None };
-    let (held, request) = match only {
-        Some(held) => (held, request),
-        None => {
-            let (name, request) = named(fleet, request).await?;
-            let entry = name.map_or(Ok(first), |name| fleet.find(fleet.of(task), &name))?;
-            (fleet.held(entry).await?, request)
+    let is_only = entries.next().is_none();
+    let (held, request) = if task == Task::Speech {
+        // A sound may take a while to come: the model itself reads it.
+        match first.held().filter(|_| is_only) {
+            Some(held) => (held, request),
+            None => of_form(fleet, first, request).await?,
         }
+    } else {
+        let (parts, body) = request.into_parts();
+        let whole = Request::from_parts(parts.clone(), body);
+        let bytes = guard::body(&fleet.shared, whole).await?;
+        let held = match first.held().filter(|_| is_only) {
+            // It refuses other names than its own.
+            Some(held) => held,
+            None => {
+                let name = serde_json::from_slice::<Named>(&bytes).ok().and_then(|named| named.model);
+                let entry = name.map_or(Ok(first), |name| fleet.find(Some(task), &name))?;
+                fleet.held(entry).await?
+            }
+        };
+        (held, Request::from_parts(parts, Body::from(bytes)))
     };
     let router = held.0.router.clone();
-    // A router never fails.
-    let response = router.oneshot(request).await.unwrap_or_else(|never| match never {});
-    Ok(response.map(|body| Body::new(Holding { body, _held: held })))
+    // A router never fails. Once it has answered, the places of the model say what it still does.
+    Ok(router.oneshot(request).await.unwrap_or_else(|never| match never {}))
 }
 
-/// The name of the model in a request, which is as it was.
-async fn named(fleet: &Fleet, request: Request) -> Result<(Option<String>, Request), Refusal> {
-    let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-    #[cfg(feature = "speech")]
-    if let Some(boundary) = kind.and_then(|kind| multer::parse_boundary(kind).ok()) {
-        return form::named(request, boundary).await;
-    }
-    let _ = kind;
-    let (parts, body) = request.into_parts();
-    let whole = Request::from_parts(parts.clone(), body);
-    let bytes = guard::body(&fleet.shared, whole).await?;
-    // Another type than a string is for the model to refuse, with all that is wrong beside it.
-    let name = Fields::of_body(&bytes)?.text("model");
-    Ok((name, Request::from_parts(parts, Body::from(bytes))))
+/// What is read of a body here. One that is not so is for a model to refuse, with all that is wrong beside it.
+#[derive(Deserialize)]
+struct Named {
+    model: Option<String>,
 }
 
-/// The body of an answer, which keeps its model in memory.
-struct Holding {
-    body: Body,
-    _held: Held,
-}
-
-impl HttpBody for Holding {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-/// Forms, whose fields come one after the other.
 #[cfg(feature = "speech")]
-mod form {
+async fn of_form(
+    fleet: &Arc<Fleet>,
+    first: &Arc<Entry>,
+    request: Request,
+) -> Result<(Held, Request), Refusal> {
+    let (name, request) = begin::named(fleet, request).await?;
+    let entry = name.map_or(Ok(first), |name| fleet.find(Some(Task::Speech), &name))?;
+    Ok((fleet.held(entry).await?, request))
+}
+
+#[cfg(not(feature = "speech"))]
+async fn of_form(
+    fleet: &Arc<Fleet>,
+    first: &Arc<Entry>,
+    request: Request,
+) -> Result<(Held, Request), Refusal> {
+    Ok((fleet.held(first).await?, request))
+}
+
+/// The beginning of a form, which says its model.
+#[cfg(feature = "speech")]
+mod begin {
     use std::future::poll_fn;
     use std::pin::Pin;
     use std::task::{Context, Poll};
-    use std::time::Duration;
 
     use axum::body::{Body, Bytes, HttpBody};
     use axum::extract::Request;
-    use axum::http::StatusCode;
+    use axum::http::{StatusCode, header};
     use hyper::body::Frame;
     use multer::Multipart;
 
+    use crate::fleet::Fleet;
+    use crate::form::{WHOLE, check, late};
     use crate::refusal::Refusal;
 
-    /// Bytes of a form in which its model is looked for: clients send fields before files.
+    /// Bytes in which the model is looked for: clients send fields before files.
     const LOOKED: usize = 1 << 16;
-    /// How long a client may be silent.
-    const SILENT: Duration = Duration::from_mins(1);
 
-    pub(super) async fn named(
-        request: Request,
-        boundary: String,
-    ) -> Result<(Option<String>, Request), Refusal> {
+    /// The name of the model in a form, which is as it was.
+    pub(super) async fn named(fleet: &Fleet, request: Request) -> Result<(Option<String>, Request), Refusal> {
+        check(&fleet.shared, request.headers(), fleet.shared.options.sound)?;
+        let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        let Some(boundary) = kind.and_then(|kind| multer::parse_boundary(kind).ok()) else {
+            let message = "wanted the header `Content-Type: multipart/form-data; boundary=…`";
+            return Err(Refusal::http(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
+        };
         let (parts, mut body) = request.into_parts();
         let mut begin = vec![];
-        while begin.len() < LOOKED {
-            let frame =
-                tokio::time::timeout(SILENT, poll_fn(|context| Pin::new(&mut body).poll_frame(context)));
-            let late = |_| Refusal::http(StatusCode::REQUEST_TIMEOUT, "the form takes too long to come");
-            match frame.await.map_err(late)? {
-                Some(Ok(frame)) => begin.extend_from_slice(&frame.into_data().unwrap_or_default()),
-                Some(Err(_)) => {
-                    return Err(Refusal::http(StatusCode::BAD_REQUEST, "the body breaks off"));
+        let read = async {
+            while begin.len() < LOOKED {
+                match poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
+                    Some(Ok(frame)) => begin.extend_from_slice(&frame.into_data().unwrap_or_default()),
+                    Some(Err(_)) => {
+                        return Err(Refusal::http(StatusCode::BAD_REQUEST, "the body breaks off"));
+                    }
+                    None => break,
                 }
-                None => break,
             }
-        }
+            Ok(())
+        };
+        tokio::time::timeout(WHOLE, read).await.map_err(|_| late())??;
         let begin = Bytes::from(begin);
         let mut fields = Multipart::new(Body::from(begin.clone()).into_data_stream(), boundary);
         let mut name = None;

@@ -16,9 +16,10 @@ use tokio::sync::OwnedSemaphorePermit;
 use weighbridge::embedder::{Encoded, Encoder, Prompt};
 use weighbridge::{Embedder, Error};
 
-use crate::batch::{Inbox, Runs};
+use crate::batch::{Job, Runs};
 use crate::fields::Fields;
 use crate::host::Host;
+use crate::inbox::Inbox;
 use crate::prepare::{ids, reading};
 use crate::refusal::Refusal;
 use crate::reply::sent;
@@ -35,7 +36,7 @@ pub(crate) struct Vectors {
     /// The fewer elements that a vector may have.
     cuts: Vec<usize>,
     normalizes: bool,
-    inbox: Inbox<Embedder>,
+    pub(crate) inbox: Inbox<Job<Embedder>>,
 }
 
 impl Deref for Vectors {
@@ -70,7 +71,7 @@ impl Vectors {
     pub(crate) fn new(
         embedder: &Embedder,
         host: Arc<Host>,
-        inbox: Inbox<Embedder>,
+        inbox: Inbox<Job<Embedder>>,
     ) -> Result<Vectors, Error> {
         let width = embedder.width();
         Ok(Vectors {

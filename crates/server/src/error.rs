@@ -4,16 +4,15 @@ use std::fmt;
 
 use weighbridge::tensor::Diagnostics;
 
+use crate::offer::NotLoaded;
+
 /// Errors of a server that cannot serve.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The model cannot be loaded.
-    #[error("{}", lines(.0))]
-    Model(Diagnostics),
-    /// The model has no room.
-    #[error("{}", lines(.0))]
-    Memory(Diagnostics),
+    #[error("{}", lines(&.0.problems))]
+    Model(NotLoaded),
     /// The model has no tokenizer, or a broken one.
     #[error("a server needs a tokenizer: {}", lines(.0))]
     Tokenizer(Diagnostics),
@@ -38,10 +37,15 @@ impl Error {
     /// Returns the message with its hints.
     pub fn diagnostics(&self) -> Diagnostics {
         match self {
-            Error::Model(all) | Error::Memory(all) => all.clone(),
+            Error::Model(why) => why.problems.clone(),
             Error::Tokenizer(of) => Diagnostics::of(self, of.hints().into_iter().next()),
             Error::Io(_) => Diagnostics::of(self, None),
         }
+    }
+
+    /// True if a model may fit when others have left.
+    pub(crate) fn is_for_memory(&self) -> bool {
+        matches!(self, Error::Model(NotLoaded { is_for_memory: true, .. }))
     }
 
     /// Returns what to do about it.

@@ -4,19 +4,22 @@
 //! been used least lately make room. None is taken from a request: a model leaves memory when its last request has ended, and requests
 //! that come for it meanwhile wait until it is loaded again.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, oneshot, watch};
 use weighbridge::Task;
 use weighbridge::load::available_memory;
 
 use crate::error::Error;
-use crate::host::{Host, Shared, has_name, not_served, own_names, untagged};
+use crate::host::{Host, Shared, has_name, not_served, own_names, places, untagged};
 use crate::live::{Held, Live};
 use crate::offer::Offer;
 use crate::refusal::Refusal;
+
+/// How long a model that could not be loaded is not tried again.
+const AGAIN: Duration = Duration::from_secs(10);
 
 /// The models of a server.
 pub(crate) struct Fleet {
@@ -24,14 +27,18 @@ pub(crate) struct Fleet {
     pub(crate) entries: Vec<Arc<Entry>>,
     /// Bytes of all that are in memory.
     budget: u64,
-    /// Held by the one that is loaded or unloaded.
+    /// Held while a model is loaded or leaves: one at a time, in the order in which they ask.
     moving: tokio::sync::Mutex<()>,
+    /// The description of its own routes.
+    pub(crate) api: OnceLock<Value>,
 }
 
 /// A model, in memory or not.
 pub(crate) struct Entry {
     pub(crate) offer: Arc<Offer>,
     slot: Mutex<Slot>,
+    /// One for each request that waits until it is loaded.
+    waiting: Semaphore,
 }
 
 /// Where a model stands.
@@ -42,8 +49,10 @@ struct Slot {
     coming: Option<Coming>,
     /// What is known of it since it was loaded last.
     known: Option<Known>,
-    /// Bytes that were too few.
+    /// Room in which it did not fit.
     too_few: u64,
+    /// When it could not be loaded.
+    failed: Option<Instant>,
 }
 
 /// What comes of a load: the model, held for all who wait, so that it stays until the last of them has it.
@@ -123,11 +132,21 @@ impl Entry {
     /// It, for a request, if it is in memory. No other can take it out of memory from then on.
     pub(crate) fn held(&self) -> Option<Held> {
         let mut slot = self.slot();
-        if slot.live.as_ref().is_some_and(|live| live.is_dead()) {
+        if let Some(live) = slot.live.take_if(|live| live.is_dead()) {
             // It has said why; the next load is a new beginning.
-            slot.live = None;
+            live.host.metrics.unloaded();
         }
         slot.live.as_ref().map(Held::new)
+    }
+
+    /// Whether it could not be loaded a moment ago: others do not leave for it each time that somebody asks.
+    fn has_failed(&self) -> bool {
+        self.slot().failed.is_some_and(|when| when.elapsed() < AGAIN)
+    }
+
+    /// It may be loaded again at once.
+    pub(crate) fn forgive(&self) {
+        self.slot().failed = None;
     }
 
     fn set(&self, live: Live) -> Option<Arc<Live>> {
@@ -154,26 +173,31 @@ async fn retired(live: Arc<Live>) {
 impl Fleet {
     /// Loads the models, in their order, as far as there is room.
     pub(crate) fn start(offers: Vec<Offer>, shared: Arc<Shared>) -> Result<Fleet, Error> {
-        let entry = |offer| Arc::new(Entry { offer: Arc::new(offer), slot: Mutex::default() });
+        let entry = |offer: Offer| {
+            let waiting = places(offer.parallel, shared.options.queue);
+            Arc::new(Entry {
+                offer: Arc::new(offer),
+                slot: Mutex::default(),
+                waiting: Semaphore::new(waiting),
+            })
+        };
         let entries = offers.into_iter().map(entry).collect();
         let budget = shared.options.memory.or_else(available_memory).unwrap_or(u64::MAX);
-        let fleet = Fleet { shared, entries, budget, moving: tokio::sync::Mutex::new(()) };
+        let fleet =
+            Fleet { shared, entries, budget, moving: tokio::sync::Mutex::new(()), api: OnceLock::new() };
         for entry in &fleet.entries {
             let held = fleet.held_bytes();
             if held > 0 && held.saturating_add(entry.bytes()) > budget {
                 continue;
             }
-            match Live::start(&fleet.shared, &entry.offer, fleet.limit(held)) {
-                // With others beside it, it would be slower than it can be.
-                Ok(live) if held > 0 && live.size.is_streaming => {
-                    live.host.metrics.unloaded();
-                    Arc::new(live).end();
-                }
-                Err(Error::Memory(_)) if held > 0 => {}
-                started => {
-                    entry.set(started?);
-                    continue;
-                }
+            let started = Live::start(&fleet.shared, &entry.offer, fleet.limit(held));
+            if held == 0 || !fleet.is_tight(&started, held) {
+                entry.set(started?);
+                continue;
+            }
+            if let Ok(live) = started {
+                live.host.metrics.unloaded();
+                Arc::new(live).end();
             }
             entry.slot().too_few = budget.saturating_sub(held);
         }
@@ -191,9 +215,18 @@ impl Fleet {
         self.entries.iter().filter_map(|entry| entry.live()).map(|live| live.size.bytes).sum()
     }
 
-    /// What a model may take beside others that take `held`, if there is a limit: else it sees what the system has.
+    /// What a model may take beside others that take `held`. One alone sees what the system has, unless there is a limit.
     fn limit(&self, held: u64) -> Option<u64> {
-        self.shared.options.memory.map(|memory| memory.saturating_sub(held))
+        let is_one = self.entries.len() == 1;
+        if is_one { self.shared.options.memory } else { Some(self.budget.saturating_sub(held)) }
+    }
+
+    /// Whether a model does not fit beside others that take `held`: it would be slower than it can be, or take too much.
+    fn is_tight(&self, started: &Result<Live, Error>, held: u64) -> bool {
+        match started {
+            Ok(live) => live.size.is_streaming || held.saturating_add(live.size.bytes) > self.budget,
+            Err(error) => error.is_for_memory(),
+        }
     }
 
     /// What the models are for, in words.
@@ -212,15 +245,12 @@ impl Fleet {
         self.entries.iter().filter(move |entry| entry.offer.task == task)
     }
 
-    /// The model that a request names, among those for its task.
-    pub(crate) fn find<'a>(
-        &'a self,
-        entries: impl Iterator<Item = &'a Arc<Entry>>,
-        name: &str,
-    ) -> Result<&'a Arc<Entry>, Refusal> {
-        let entries: Vec<_> = entries.collect();
-        let found = entries.iter().copied().find(|entry| entry.has_name(name));
-        found.ok_or_else(|| not_served(name, &entries.iter().map(|entry| entry.name()).collect::<Vec<_>>()))
+    /// The model that a request names, among those for its task, if it has one.
+    pub(crate) fn find(&self, task: Option<Task>, name: &str) -> Result<&Arc<Entry>, Refusal> {
+        let entries = || self.entries.iter().filter(|entry| task.is_none_or(|task| entry.offer.task == task));
+        let exact = entries().find(|entry| has_name(&entry.offer.names, name));
+        let found = exact.or_else(|| entries().find(|entry| entry.has_name(name)));
+        found.ok_or_else(|| not_served(name, &entries().map(|entry| entry.name()).collect::<Vec<_>>()))
     }
 
     /// A model for a request, loaded if it has to be.
@@ -229,6 +259,10 @@ impl Fleet {
         if let Some(held) = entry.held() {
             return Ok(held);
         }
+        if entry.has_failed() {
+            return Err(Refusal::not_loaded(entry.name()));
+        }
+        let _waits = entry.waiting.try_acquire().map_err(|_| Refusal::busy(10))?;
         let mut coming = self.load(entry);
         let told = coming.wait_for(Option::is_some);
         let told = match deadline {
@@ -264,7 +298,10 @@ impl Fleet {
                 fleet.make_room(&entry).await;
                 match fleet.loaded(&entry).await {
                     Ok(_) => held = entry.held(),
-                    Err(refusal) => refused = refusal,
+                    Err(refusal) => {
+                        entry.slot().failed = Some(Instant::now());
+                        refused = refusal;
+                    }
                 }
             }
             entry.slot().coming = None;
@@ -281,15 +318,15 @@ impl Fleet {
     async fn loaded(&self, entry: &Arc<Entry>) -> Result<Option<Arc<Live>>, Refusal> {
         loop {
             let (shared, offer) = (Arc::clone(&self.shared), Arc::clone(&entry.offer));
-            let limit = self.limit(self.held_bytes());
+            let held = self.held_bytes();
+            let limit = self.limit(held);
             let started = tokio::task::spawn_blocking(move || Live::start(&shared, &offer, limit)).await;
             let started = started.map_err(|_| Refusal::not_loaded(entry.name()))?;
-            let is_tight = match &started {
-                Ok(live) => live.size.is_streaming,
-                Err(error) => matches!(error, Error::Memory(_)),
+            let other = if self.is_tight(&started, held) {
+                self.least_used(entry).or_else(|| entry.slot().live.take())
+            } else {
+                None
             };
-            let other =
-                if is_tight { self.least_used(entry).or_else(|| entry.slot().live.take()) } else { None };
             if let Some(other) = other {
                 if let Ok(live) = started {
                     unloaded(Arc::new(live)).await;
@@ -340,21 +377,28 @@ impl Fleet {
         }
     }
 
-    /// Reads a model anew. With room for both, requests that run go on with the old one, and the next have the new one; without, the
-    /// next wait until those that run have ended. If it cannot be read, the old one stays where there was room for both.
-    pub(crate) async fn reload(&self, entry: &Arc<Entry>) -> Result<(), Refusal> {
+    /// Reads a model anew, and tells when that is done. With room for both, requests that run go on with the old one, and the next have
+    /// the new one; without, the next wait until those that run have ended. If it cannot be read, the old one stays where there was room
+    /// for both.
+    pub(crate) async fn reload(&self, entry: &Arc<Entry>, tell: oneshot::Sender<Result<(), Refusal>>) {
         let _moving = self.moving.lock().await;
-        self.make_room(entry).await;
         if self.held_bytes().saturating_add(entry.bytes()) > self.budget {
             let old = entry.slot().live.take();
             if let Some(old) = old {
                 unloaded(old).await;
             }
+            self.make_room(entry).await;
         }
-        if let Some(old) = self.loaded(entry).await? {
-            tokio::spawn(retired(old));
+        let loaded = self.loaded(entry).await;
+        let (done, old) = match loaded {
+            Ok(old) => (Ok(()), old),
+            Err(refusal) => (Err(refusal), None),
+        };
+        let _ = tell.send(done);
+        if let Some(old) = old {
+            // Until it has left, it takes room.
+            retired(old).await;
         }
-        Ok(())
     }
 
     /// Takes models out of memory that nobody has used for `idle`, for as long as the server runs.
@@ -367,8 +411,12 @@ impl Fleet {
             for entry in &self.entries {
                 let live = {
                     let mut slot = entry.slot();
-                    let rests = |live: &Arc<Live>| !live.is_busy() && live.used().elapsed() >= idle;
-                    if slot.live.as_ref().is_some_and(rests) { slot.live.take() } else { None }
+                    slot.live.take_if(|live| {
+                        if live.is_busy() {
+                            live.touch();
+                        }
+                        live.used().elapsed() >= idle
+                    })
                 };
                 if let Some(live) = live {
                     unloaded(live).await;

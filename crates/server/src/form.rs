@@ -17,14 +17,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::fields::Fields;
 use crate::guard::allowed_origin;
-use crate::host::Host;
+use crate::host::{Host, Shared};
 use crate::refusal::Refusal;
 
 /// Bytes of a field that is not a file, and fields of a form at most.
 const TEXT: usize = 1 << 16;
 const PARTS: usize = 64;
 /// How long a client may take for a form, and be silent while it sends one.
-const WHOLE: Duration = Duration::from_mins(10);
+pub(crate) const WHOLE: Duration = Duration::from_mins(10);
 const SILENT: Duration = Duration::from_mins(1);
 /// Bytes of a permit.
 pub(crate) const UNIT: usize = 1024;
@@ -43,19 +43,13 @@ pub(crate) async fn form(
     memory: &Arc<Semaphore>,
 ) -> Result<Form, Refusal> {
     let headers = request.headers();
-    if is_of_other_origin(host, headers) {
-        let message = "a page of another origin has sent the form, and this server allows none";
-        return Err(Refusal::http(StatusCode::FORBIDDEN, message));
-    }
+    check(host, headers, most)?;
     let text =
         |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok()).unwrap_or_default();
     let boundary = multer::parse_boundary(text(header::CONTENT_TYPE)).map_err(|_| {
         let message = "wanted the header `Content-Type: multipart/form-data; boundary=…`";
         Refusal::http(StatusCode::UNSUPPORTED_MEDIA_TYPE, message)
     })?;
-    if text(header::CONTENT_LENGTH).parse::<u64>().is_ok_and(|length| length > most as u64) {
-        return Err(too_large(most));
-    }
     let limit = SizeLimit::new().whole_stream(most as u64);
     let stream = request.into_body().into_data_stream();
     let parts = Multipart::with_constraints(stream, boundary, Constraints::new().size_limit(limit));
@@ -124,14 +118,26 @@ fn too_large(most: usize) -> Refusal {
     Refusal::http(StatusCode::PAYLOAD_TOO_LARGE, format!("the form is larger than {most} bytes"))
 }
 
-fn late() -> Refusal {
+pub(crate) fn late() -> Refusal {
     Refusal::http(StatusCode::REQUEST_TIMEOUT, "the form takes too long to come")
 }
 
-/// Whether a browser says that a page of another origin sends the request.
-fn is_of_other_origin(host: &Host, headers: &HeaderMap) -> bool {
+/// Refuses a form that a page of another origin sends, as a browser says, and one that says that it is larger than `most`.
+pub(crate) fn check(shared: &Shared, headers: &HeaderMap, most: usize) -> Result<(), Refusal> {
+    if is_of_other_origin(shared, headers) {
+        let message = "a page of another origin has sent the form, and this server allows none";
+        return Err(Refusal::http(StatusCode::FORBIDDEN, message));
+    }
+    let length = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
+    match length.and_then(|length| length.parse::<u64>().ok()) {
+        Some(length) if length > most as u64 => Err(too_large(most)),
+        _ => Ok(()),
+    }
+}
+
+fn is_of_other_origin(shared: &Shared, headers: &HeaderMap) -> bool {
     let Some(origin) = headers.get(header::ORIGIN) else { return false };
     let own = headers.get(header::HOST).map_or(&b""[..], HeaderValue::as_bytes);
     let named = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
-    allowed_origin(host, headers).is_none() && named.is_none_or(|(_, named)| named.as_bytes() != own)
+    allowed_origin(shared, headers).is_none() && named.is_none_or(|(_, named)| named.as_bytes() != own)
 }

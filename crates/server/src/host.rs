@@ -164,6 +164,18 @@ impl Host {
         permit.map_err(|_| self.busy())
     }
 
+    /// Whether sequences run or wait.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.places.available_permits() < places(self.parallel, self.options.queue)
+    }
+
+    /// Waits until none runs or waits.
+    pub(crate) async fn is_free(&self) {
+        let all = u32::try_from(places(self.parallel, self.options.queue)).unwrap_or(u32::MAX);
+        // It is never closed.
+        let _ = self.places.acquire_many(all).await;
+    }
+
     /// Too many others wait.
     pub(crate) fn busy(&self) -> Refusal {
         Refusal::busy(self.pace.wait(self.options.queue))
@@ -210,7 +222,7 @@ pub(crate) fn not_served(name: &str, served: &[&str]) -> Refusal {
 }
 
 /// Sequences that run and wait at most.
-fn places(parallel: usize, queue: usize) -> usize {
+pub(crate) fn places(parallel: usize, queue: usize) -> usize {
     parallel.saturating_add(queue).min(Semaphore::MAX_PERMITS)
 }
 

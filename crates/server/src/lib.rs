@@ -22,6 +22,7 @@ mod fleet;
 mod form;
 mod guard;
 mod host;
+mod inbox;
 mod listen;
 mod live;
 mod messages;

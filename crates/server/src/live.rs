@@ -7,27 +7,30 @@ use std::time::Instant;
 
 use axum::Router;
 use serde_json::Value;
-use tokio::sync::mpsc::unbounded_channel;
 use tokio::sync::watch;
 #[cfg(feature = "speech")]
 use weighbridge::Transcriber;
 use weighbridge::engine::schedule::{Bounds, Scheduler};
 use weighbridge::{Embedder, Reranker, Runtime, Task};
 
-use crate::batch::{self, Inbox};
+use crate::batch;
 use crate::embeddings::Vectors;
 use crate::error::Error;
 use crate::host::{About, Files, Host, Shared};
-use crate::offer::{Chat, Loaded, ModelPage, NotLoaded, Offer, Served};
+use crate::inbox::Inbox;
+use crate::offer::{Chat, Loaded, ModelPage, Offer, Served};
 use crate::rerank::Scores;
-use crate::routes::Serves;
+use crate::routes::{self, Serves, with_short};
 use crate::service::Service;
 #[cfg(feature = "speech")]
 use crate::speech::{self, Sounds};
 use crate::template::Template;
-use crate::{openapi, table, work};
+use crate::{openapi, work};
 
-/// A model in memory. Its thread ends when its routes are gone, which hold the only way to it, and frees what it had.
+/// Bytes of a thread's stack: as many as a process begins with.
+const STACK: usize = 8 << 20;
+
+/// A model in memory.
 pub(crate) struct Live {
     pub(crate) router: Router,
     pub(crate) host: Arc<Host>,
@@ -35,9 +38,11 @@ pub(crate) struct Live {
     pub(crate) api: Value,
     /// What it takes.
     pub(crate) size: Size,
-    /// Requests that are on their way.
+    /// Has its thread end, once it has done what was asked.
+    close: Box<dyn Fn() + Send + Sync>,
+    /// Requests that are read.
     requests: watch::Sender<usize>,
-    /// When the last one began or ended.
+    /// When it was seen to be used.
     used: Mutex<Instant>,
     thread: JoinHandle<()>,
 }
@@ -51,17 +56,17 @@ impl Live {
     ) -> Result<Live, Error> {
         let (ready, told) = channel();
         let (of_thread, own) = (Arc::clone(shared), Arc::clone(offer));
-        let thread = std::thread::Builder::new().name("model".to_owned());
+        let thread = std::thread::Builder::new().name("model".to_owned()).stack_size(STACK);
         let thread = thread.spawn(move || run(&of_thread, &own, memory, &ready)).map_err(Error::Io)?;
         let Ok(told) = told.recv() else {
             // It has said why.
             let _ = thread.join();
             return Err(Error::Io(std::io::Error::other("the thread that loads the model has ended")));
         };
-        let Ready { router, host, api, size } = told?;
+        let Ready { router, host, api, size, close } = told?;
         host.metrics.loaded();
         let (requests, _) = watch::channel(0);
-        Ok(Live { router, host, api, size, requests, used: Mutex::new(Instant::now()), thread })
+        Ok(Live { router, host, api, size, close, requests, used: Mutex::new(Instant::now()), thread })
     }
 
     /// Whether its thread has ended by itself, as by a fault of ours.
@@ -69,9 +74,14 @@ impl Live {
         self.thread.is_finished()
     }
 
-    /// Whether requests are on their way.
+    /// Whether it reads requests, or runs what they ask for.
     pub(crate) fn is_busy(&self) -> bool {
-        *self.requests.borrow() > 0
+        *self.requests.borrow() > 0 || self.host.is_busy()
+    }
+
+    /// It is used now.
+    pub(crate) fn touch(&self) {
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
     /// When it was used last.
@@ -79,17 +89,19 @@ impl Live {
         *self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until no request is on its way.
+    /// Waits until it has done what was asked; its clients may still read their answers. None may come any more.
     pub(crate) async fn drained(&self) {
         let mut requests = self.requests.subscribe();
         // The sender is there as long as this is.
         let _ = requests.wait_for(|requests| *requests == 0).await;
+        self.host.is_free().await;
     }
 
     /// Waits until its memory is free.
     pub(crate) fn end(self: Arc<Self>) {
+        (self.close)();
         let mut live = self;
-        // Who has counted as the last request may hold it for a moment.
+        // Who looks at it may hold it for a moment.
         let own = loop {
             match Arc::try_unwrap(live) {
                 Ok(own) => break own,
@@ -97,15 +109,8 @@ impl Live {
             }
             std::thread::yield_now();
         };
-        let Live { router, thread, .. } = own;
-        drop(router);
         // A panic has said what it is.
-        let _ = thread.join();
-    }
-
-    fn touch(&self, count: impl FnOnce(&mut usize)) {
-        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
-        self.requests.send_modify(count);
+        let _ = own.thread.join();
     }
 }
 
@@ -118,19 +123,21 @@ pub(crate) struct Size {
     pub(crate) is_streaming: bool,
 }
 
-/// A request to a model, which keeps it in memory.
+/// A request to a model that is read, which keeps it in memory.
 pub(crate) struct Held(pub(crate) Arc<Live>);
 
 impl Held {
     pub(crate) fn new(live: &Arc<Live>) -> Held {
-        live.touch(|requests| *requests += 1);
+        live.touch();
+        live.requests.send_modify(|requests| *requests += 1);
         Held(Arc::clone(live))
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.0.touch(|requests| *requests -= 1);
+        self.0.touch();
+        self.0.requests.send_modify(|requests| *requests -= 1);
     }
 }
 
@@ -140,14 +147,17 @@ struct Ready {
     host: Arc<Host>,
     api: Value,
     size: Size,
+    close: Box<dyn Fn() + Send + Sync>,
 }
 
 impl Ready {
     fn new<S: Serves>(service: &Arc<S>, size: Size) -> Ready {
+        let own = Arc::clone(service);
         Ready {
-            router: table::router(service),
+            close: Box::new(move || own.close()),
+            router: routes::router(service),
             host: Arc::clone(service.host()),
-            api: openapi::document(&**service),
+            api: openapi::described(&with_short(S::routes()), &**service),
             size,
         }
     }
@@ -158,10 +168,7 @@ type Tell = Sender<Result<Ready, Error>>;
 
 /// The thread: loads a model, says that it is ready, and runs it until nobody can ask any more.
 fn run(shared: &Arc<Shared>, offer: &Offer, memory: Option<u64>, tell: &Tell) {
-    let loaded = (offer.load)(memory).map_err(|why| match why {
-        NotLoaded { problems, is_for_memory: true } => Error::Memory(problems),
-        NotLoaded { problems, .. } => Error::Model(problems),
-    });
+    let loaded = (offer.load)(memory).map_err(Error::Model);
     let ran = loaded.and_then(|loaded| {
         let Loaded { served, chat, page } = loaded;
         let size = Size { bytes: served.bytes(), is_streaming: served.is_streaming() };
@@ -217,7 +224,7 @@ fn text(
         bytes: (session.bytes() as u64).saturating_mul(sessions),
     };
     let scheduler = Scheduler::new(session.kind(), bounds);
-    let (inbox, jobs) = unbounded_channel();
+    let (inbox, jobs) = Inbox::new();
     let service = Arc::new(Service::new(&runtime, &tokenizer, template, Arc::clone(&host), inbox));
     let ends = service.ends();
     let _ = tell.send(Ok(Ready::new(&service, size)));
@@ -281,7 +288,7 @@ fn hear(transcriber: Transcriber, host: impl FnOnce(About) -> Arc<Host>, size: S
         has_tools: false,
         files: Files::of(transcriber.checkpoint()),
     });
-    let (inbox, jobs) = unbounded_channel();
+    let (inbox, jobs) = Inbox::new();
     let sounds = Sounds::new(&transcriber, Arc::clone(&host), inbox);
     let _ = tell.send(Ok(Ready::new(&Arc::new(sounds), size)));
     speech::run(transcriber, &host, jobs);

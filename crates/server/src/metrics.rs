@@ -1,13 +1,9 @@
 //! `/metrics`: figures for Prometheus.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
-use axum::extract::State;
-use axum::http::{HeaderValue, header};
-use axum::response::{IntoResponse, Response};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -15,9 +11,6 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use weighbridge::engine::Stats;
-
-use crate::fleet::Fleet;
-use crate::refusal::Refusal;
 
 /// The label of a model.
 type Model = [(&'static str, String); 1];
@@ -109,6 +102,13 @@ impl Metrics {
         Metrics { registry, ..all }
     }
 
+    /// All figures as text.
+    pub(crate) fn text(&self) -> Result<String, fmt::Error> {
+        let mut text = String::new();
+        encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+
     /// The counters of a model.
     pub(crate) fn of(&self, model: &str) -> ModelMetrics {
         let label = [("model", model.to_owned())];
@@ -181,10 +181,3 @@ impl ModelMetrics {
 
 /// The content type of the figures.
 pub(crate) const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
-pub(crate) async fn metrics(State(fleet): State<Arc<Fleet>>) -> Result<Response, Refusal> {
-    let mut text = String::new();
-    encode(&mut text, &fleet.shared.metrics.registry)
-        .map_err(|_| Refusal::failed("the figures have no text"))?;
-    Ok(([(header::CONTENT_TYPE, HeaderValue::from_static(TYPE))], text).into_response())
-}

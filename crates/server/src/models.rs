@@ -5,14 +5,18 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
+use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use schemars::JsonSchema;
 use serde::Serialize;
+use tokio::sync::oneshot;
 
 use crate::fields::Fields;
 use crate::fleet::{Entry, Fleet, Known, Standing};
 use crate::guard::body;
 use crate::host::own_names;
+use crate::metrics;
+use crate::openapi;
 use crate::refusal::Refusal;
 use crate::shapes::{LoadedMeta, Meta, Model, Models, Status};
 
@@ -40,7 +44,7 @@ pub(crate) async fn one(
     name: Result<Path<String>, PathRejection>,
 ) -> Result<Response, Refusal> {
     let Path(name) = name.map_err(|_| Refusal::wrong("the name of the model is not UTF-8"))?;
-    let entry = fleet.find(fleet.entries.iter(), &name)?;
+    let entry = fleet.find(None, &name)?;
     let (known, standing) = (entry.known(), entry.standing());
     Ok(Json(model(&fleet, entry, known.as_ref(), standing, &name)).into_response())
 }
@@ -68,6 +72,20 @@ fn model<'a>(
     Model { id: name, object: "model", created: fleet.shared.started, owned_by: "weighbridge", status, meta }
 }
 
+/// `GET /metrics`.
+pub(crate) async fn figures(State(fleet): State<Arc<Fleet>>) -> Result<Response, Refusal> {
+    let text = fleet.shared.metrics.text().map_err(|_| Refusal::failed("the figures have no text"))?;
+    Ok(([(header::CONTENT_TYPE, HeaderValue::from_static(metrics::TYPE))], text).into_response())
+}
+
+/// `GET /openapi.json`: the routes of the server, and those of the models that it has loaded.
+pub(crate) async fn api(State(fleet): State<Arc<Fleet>>) -> Response {
+    let known = fleet.entries.iter().filter_map(|entry| entry.known()).map(|known| known.api);
+    let parts: Vec<_> = fleet.api.get().cloned().into_iter().chain(known).collect();
+    let document = openapi::document(&fleet.tasks(), &parts, !fleet.shared.keys.is_empty()).to_string();
+    ([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], document).into_response()
+}
+
 /// What was asked is done.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Done {
@@ -91,12 +109,13 @@ async fn moved(fleet: &Fleet, request: Request) -> Result<Arc<Entry>, Refusal> {
     let mut fields = Fields::of_body(&body(&fleet.shared, request).await?)?;
     let name = asked(&mut fields);
     fields.end()?;
-    fleet.find(fleet.entries.iter(), &name.unwrap_or_default()).cloned()
+    fleet.find(None, &name.unwrap_or_default()).cloned()
 }
 
 /// `POST /models/load`, as llama.cpp's server has it.
 pub(crate) async fn load(State(fleet): State<Arc<Fleet>>, request: Request) -> Result<Json<Done>, Refusal> {
     let entry = moved(&fleet, request).await?;
+    entry.forgive();
     fleet.held(&entry).await?;
     Ok(Json(Done { success: true }))
 }
@@ -104,13 +123,18 @@ pub(crate) async fn load(State(fleet): State<Arc<Fleet>>, request: Request) -> R
 /// `POST /models/unload`, as llama.cpp's server has it.
 pub(crate) async fn unload(State(fleet): State<Arc<Fleet>>, request: Request) -> Result<Json<Done>, Refusal> {
     let entry = moved(&fleet, request).await?;
-    fleet.unload(&entry).await;
+    // It goes on when the client leaves.
+    let unloaded = tokio::spawn(async move { fleet.unload(&entry).await }).await;
+    unloaded.map_err(|_| Refusal::stopping())?;
     Ok(Json(Done { success: true }))
 }
 
 /// `POST /models/reload`: its files have changed.
 pub(crate) async fn reload(State(fleet): State<Arc<Fleet>>, request: Request) -> Result<Json<Done>, Refusal> {
     let entry = moved(&fleet, request).await?;
-    fleet.reload(&entry).await?;
+    let (tell, told) = oneshot::channel();
+    // It goes on when the client leaves.
+    tokio::spawn(async move { fleet.reload(&entry, tell).await });
+    told.await.unwrap_or_else(|_| Err(Refusal::stopping()))?;
     Ok(Json(Done { success: true }))
 }

@@ -20,6 +20,8 @@ pub struct NotLoaded {
     pub problems: Diagnostics,
     /// True if there is too little memory, so that it may fit when others have left.
     pub is_for_memory: bool,
+    /// True if its options ask for what cannot be.
+    pub is_misuse: bool,
 }
 
 /// A model that can be loaded.

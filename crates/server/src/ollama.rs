@@ -233,7 +233,7 @@ async fn show(State(fleet): State<Arc<Fleet>>, request: Request) -> Result<Respo
     let name = asked_show(&mut fields);
     fields.end()?;
     let entry = match name {
-        Some(name) => fleet.find(fleet.entries.iter(), &name)?,
+        Some(name) => fleet.find(None, &name)?,
         None => fleet.entries.first().ok_or_else(|| Refusal::failed("there is no model"))?,
     };
     let host = match entry.known() {

@@ -5,40 +5,35 @@
 //!
 //! Source: <https://spec.openapis.org/oas/v3.1.1>.
 
-use std::sync::Arc;
-
-use axum::extract::State;
-use axum::http::{HeaderValue, header};
-use axum::response::{IntoResponse, Response};
 use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
 use crate::fields::Fields;
-use crate::fleet::Fleet;
 use crate::refusal::ErrorBody;
-use crate::routes::{Route, Serves, with_short};
-use crate::table;
+use crate::routes::Route;
 
-pub(crate) async fn answer(State(fleet): State<Arc<Fleet>>) -> Response {
-    let document = of_fleet(&fleet).to_string();
-    ([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], document).into_response()
+/// Describes routes: their `paths`, and the `schemas` that these name.
+pub(crate) fn described<S: Send + Sync + 'static>(routes: &[Route<S>], service: &S) -> Value {
+    let mut settings = SchemaSettings::draft2020_12();
+    settings.definitions_path = "/components/schemas".into();
+    settings.meta_schema = None;
+    let mut schemas = settings.for_serialize().into_generator();
+    let mut paths = Map::new();
+    for route in routes {
+        add(&mut paths, route, service, &mut schemas);
+    }
+    json!({"paths": paths, "schemas": schemas.take_definitions(true)})
 }
 
-/// Describes the routes of a server, and those of the models that it has loaded, the first of which says how a path is read that
-/// several have.
-fn of_fleet(fleet: &Fleet) -> Value {
-    let mut schemas = generator();
-    let mut paths = Map::new();
-    for route in table::of_all() {
-        add(&mut paths, &route, fleet, &mut schemas);
-    }
-    let mut schemas = schemas.take_definitions(true);
-    for known in fleet.entries.iter().filter_map(|entry| entry.known()) {
-        for (part, all) in [("paths", &mut paths), ("schemas", &mut schemas)] {
-            let Some(Value::Object(own)) = known.api.get(part).cloned() else { continue };
+/// The description of a server for `tasks`, made of those of its routes: where two have a path, the first says how it is read.
+pub(crate) fn document(tasks: &str, parts: &[Value], has_keys: bool) -> Value {
+    let (mut paths, mut schemas) = (Map::new(), Map::new());
+    for part in parts {
+        for (name, all) in [("paths", &mut paths), ("schemas", &mut schemas)] {
+            let Some(Value::Object(own)) = part.get(name) else { continue };
             for (name, value) in own {
-                all.entry(name).or_insert(value);
+                all.entry(name).or_insert_with(|| value.clone());
             }
         }
     }
@@ -47,33 +42,16 @@ fn of_fleet(fleet: &Fleet) -> Value {
         "info": {
             "title": "weighbridge serve",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": format!("For {}. A field that is not described is refused by name.", fleet.tasks()),
+            "description": format!("For {tasks}. A field that is not described is refused by name."),
         },
         "paths": paths,
         "components": {"schemas": schemas},
     });
-    if !fleet.shared.keys.is_empty() {
+    if has_keys {
         document["components"]["securitySchemes"] = json!({"key": {"type": "http", "scheme": "bearer"}});
         document["security"] = json!([{"key": []}]);
     }
     document
-}
-
-/// Describes the routes of a model: `paths`, and the `schemas` that they name.
-pub(crate) fn document<S: Serves>(service: &S) -> Value {
-    let mut schemas = generator();
-    let mut paths = Map::new();
-    for route in with_short(S::routes()) {
-        add(&mut paths, &route, service, &mut schemas);
-    }
-    json!({"paths": paths, "schemas": schemas.take_definitions(true)})
-}
-
-fn generator() -> SchemaGenerator {
-    let mut settings = SchemaSettings::draft2020_12();
-    settings.definitions_path = "/components/schemas".into();
-    settings.meta_schema = None;
-    settings.for_serialize().into_generator()
 }
 
 fn add<S: Send + Sync + 'static>(

@@ -107,12 +107,12 @@ async fn model(
     headers: HeaderMap,
 ) -> Response<Body> {
     let name = about.ok().and_then(|Query(about)| about.name);
-    let host = of_model(&fleet, name.as_deref());
-    let Some(page) = host.as_ref().and_then(|host| host.page.as_ref()) else {
-        return guard::no_route().await.into_response();
-    };
     let mut response = if guard::has_key(&fleet.shared, &headers) {
-        sent(&headers, HTML, &page.html)
+        let host = of_model(&fleet, name.as_deref());
+        match host.as_ref().and_then(|host| host.page.as_ref()) {
+            Some(page) => sent(&headers, HTML, &page.html),
+            None => return guard::no_route().await.into_response(),
+        }
     } else {
         let mut locked = (StatusCode::UNAUTHORIZED, LOCKED).into_response();
         guarded(locked.headers_mut(), HTML);

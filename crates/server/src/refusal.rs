@@ -150,7 +150,7 @@ impl Refusal {
 
     /// The model is not in memory, and cannot be loaded.
     pub(crate) fn not_loaded(name: &str) -> Refusal {
-        let message = format!("the model `{name}` could not be loaded; the server has written why");
+        let message = format!("the model `{name}` could not be loaded");
         Refusal::new(StatusCode::SERVICE_UNAVAILABLE, SERVER, Some("model_not_loaded"), message)
     }
 

@@ -13,10 +13,11 @@ use serde_json::Value;
 use weighbridge::engine::text::{TextPair, Tokenizer};
 use weighbridge::{Error, Reranker};
 
-use crate::batch::{Inbox, Runs};
+use crate::batch::{Job, Runs};
 use crate::embeddings::{CUT_HINT, TEXTS, TextUsage, is_cut};
 use crate::fields::Fields;
 use crate::host::Host;
+use crate::inbox::Inbox;
 use crate::prepare::reading;
 use crate::refusal::Refusal;
 use crate::reply::sent;
@@ -27,7 +28,7 @@ pub(crate) struct Scores {
     tokenizer: Arc<Tokenizer>,
     /// Tokens of a query with a text at most.
     longest: usize,
-    inbox: Inbox<Reranker>,
+    pub(crate) inbox: Inbox<Job<Reranker>>,
 }
 
 impl Deref for Scores {
@@ -52,7 +53,7 @@ impl Runs for Reranker {
 }
 
 impl Scores {
-    pub(crate) fn new(reranker: &Reranker, host: Arc<Host>, inbox: Inbox<Reranker>) -> Scores {
+    pub(crate) fn new(reranker: &Reranker, host: Arc<Host>, inbox: Inbox<Job<Reranker>>) -> Scores {
         Scores { host, tokenizer: Arc::clone(reranker.tokenizer()), longest: reranker.longest(), inbox }
     }
 

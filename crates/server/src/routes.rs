@@ -3,12 +3,14 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+use axum::Router;
 use axum::handler::Handler;
 use axum::routing::{MethodRouter, get, post};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use weighbridge::Task;
 
 use crate::fields::Fields;
+use crate::guard;
 use crate::host::Host;
 
 /// The state that requests share, for models of one task.
@@ -18,6 +20,9 @@ pub(crate) trait Serves: Deref<Target = Host> + Send + Sync + 'static {
 
     /// The parts that every task has.
     fn host(&self) -> &Arc<Host>;
+
+    /// Has the thread of the model end, once it has done what was asked.
+    fn close(&self);
 
     /// Its own routes.
     fn routes() -> Vec<Route<Self>>;
@@ -29,6 +34,15 @@ pub(crate) fn with_short<S: Send + Sync + 'static>(mut routes: Vec<Route<S>>) ->
     short.retain(|short| routes.iter().all(|route| route.path != short.path));
     routes.extend(short);
     routes
+}
+
+/// The routes of a model.
+pub(crate) fn router<S: Serves>(service: &Arc<S>) -> Router {
+    let mut router = Router::new();
+    for route in with_short(S::routes()) {
+        router = router.route(route.path, route.handler);
+    }
+    router.method_not_allowed_fallback(guard::no_method).with_state(Arc::clone(service))
 }
 
 /// Makes the schema of a type.

@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use weighbridge::Runtime;
 #[cfg(feature = "grammar")]
@@ -13,6 +13,7 @@ use weighbridge::engine::sampling::Sampling;
 use weighbridge::engine::text::{EncodeOptions, SpecialText, Tokenizer};
 
 use crate::host::Host;
+use crate::inbox::Inbox;
 use crate::refusal::Refusal;
 use crate::template::Template;
 use crate::work::{Job, Logprobs, News, Sequence};
@@ -38,7 +39,7 @@ pub(crate) struct Service {
     longest: std::sync::OnceLock<usize>,
     /// Held while a template runs: others need some of the threads.
     pub(crate) templates: Semaphore,
-    inbox: UnboundedSender<Job>,
+    pub(crate) inbox: Inbox<Job>,
 }
 
 /// The host is what most of them ask for.
@@ -56,7 +57,7 @@ impl Service {
         tokenizer: &Arc<Tokenizer>,
         template: Option<Template>,
         host: Arc<Host>,
-        inbox: UnboundedSender<Job>,
+        inbox: Inbox<Job>,
     ) -> Service {
         Service {
             template,
@@ -144,7 +145,9 @@ impl Service {
             deadline,
             news,
         };
-        self.inbox.send(job).map_err(|_| Refusal::stopping())?;
+        if !self.inbox.send(job) {
+            return Err(Refusal::stopping());
+        }
         match receiver.recv().await {
             Some(News::Accepted) => Ok(receiver),
             Some(other) => Err(refusal(other)),

@@ -19,6 +19,7 @@ use weighbridge::transcriber::{
 
 use crate::form::UNIT;
 use crate::host::Host;
+use crate::inbox::Inbox;
 use crate::refusal::{Refusal, failed};
 
 /// Sounds of the largest size that are in memory together.
@@ -34,7 +35,7 @@ pub(crate) struct Sounds {
     turn: Arc<Semaphore>,
     /// Memory for sounds that wait, in units of [`UNIT`].
     pub(crate) memory: Arc<Semaphore>,
-    inbox: UnboundedSender<Job>,
+    pub(crate) inbox: Inbox<Job>,
 }
 
 impl Deref for Sounds {
@@ -74,7 +75,7 @@ pub(crate) struct Hearing {
 }
 
 impl Sounds {
-    pub(crate) fn new(transcriber: &Transcriber, host: Arc<Host>, inbox: UnboundedSender<Job>) -> Sounds {
+    pub(crate) fn new(transcriber: &Transcriber, host: Arc<Host>, inbox: Inbox<Job>) -> Sounds {
         let memory = (host.options.sound / UNIT).saturating_mul(SOUNDS).min(Semaphore::MAX_PERMITS);
         Sounds {
             host,
@@ -132,7 +133,9 @@ impl Sounds {
         let seconds = heard.seconds;
         let (news, receiver) = unbounded_channel();
         let job = Job { heard, options, deadline, since, news, _rights: (place, turn) };
-        self.inbox.send(job).map_err(|_| Refusal::stopping())?;
+        if !self.inbox.send(job) {
+            return Err(Refusal::stopping());
+        }
         Ok(Hearing { seconds, news: receiver })
     }
 

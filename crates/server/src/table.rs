@@ -33,6 +33,10 @@ impl Serves for Service {
         &self.host
     }
 
+    fn close(&self) {
+        self.inbox.close();
+    }
+
     fn routes() -> Vec<Route<Service>> {
         let chat = |fields: &mut Fields, service: &Service| drop(chat::asked(fields, service));
         let text = |fields: &mut Fields, service: &Service| drop(completions::asked(fields, service));
@@ -87,6 +91,10 @@ impl Serves for Vectors {
         &self.host
     }
 
+    fn close(&self) {
+        self.inbox.close();
+    }
+
     fn routes() -> Vec<Route<Vectors>> {
         let what = "Vectors of texts";
         let reads = |fields: &mut Fields, vectors: &Vectors| drop(embeddings::Asked::read(fields, vectors));
@@ -104,6 +112,10 @@ impl Serves for Scores {
         &self.host
     }
 
+    fn close(&self) {
+        self.inbox.close();
+    }
+
     fn routes() -> Vec<Route<Scores>> {
         let route = |path| {
             let reads = |fields: &mut Fields, _: &Scores| drop(rerank::Asked::read(fields));
@@ -119,6 +131,10 @@ impl Serves for Sounds {
 
     fn host(&self) -> &Arc<Host> {
         &self.host
+    }
+
+    fn close(&self) {
+        self.inbox.close();
     }
 
     fn routes() -> Vec<Route<Sounds>> {
@@ -151,26 +167,19 @@ pub(crate) fn of_all() -> Vec<Route<Fleet>> {
             .gives::<models::Done>(),
         Route::post("/models/reload", "Reads the files of a model anew", models::reload, moved)
             .gives::<models::Done>(),
-        Route::get("/metrics", "Figures for Prometheus", metrics::metrics).gives_as::<String>(metrics::TYPE),
-        Route::get("/openapi.json", "This description", openapi::answer).gives::<serde_json::Value>(),
+        Route::get("/metrics", "Figures for Prometheus", models::figures).gives_as::<String>(metrics::TYPE),
+        Route::get("/openapi.json", "This description", models::api).gives::<serde_json::Value>(),
     ];
     routes.extend(ollama::of_all());
     with_short(routes)
 }
 
-/// The routes of a model.
-pub(crate) fn router<S: Serves>(service: &Arc<S>) -> Router {
-    let mut router = Router::new();
-    for route in with_short(S::routes()) {
-        router = router.route(route.path, route.handler);
-    }
-    router.method_not_allowed_fallback(guard::no_method).with_state(Arc::clone(service))
-}
-
 /// The routes of a server: its own, those of its models, and refusals of those that models for other tasks have.
 pub(crate) fn of_fleet(fleet: &Arc<Fleet>) -> Router {
     let mut router = Router::new();
-    for route in of_all() {
+    let own = of_all();
+    let _ = fleet.api.set(openapi::described(&own, &**fleet));
+    for route in own {
         router = router.route(route.path, route.handler);
     }
     let mut router = router.with_state(Arc::clone(fleet));

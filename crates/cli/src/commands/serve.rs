@@ -58,7 +58,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
             log: if args.access.quiet { None } else { Some(Arc::new(note)) },
         },
     );
-    let problems = |error: server::Error| Failure::Problems(error.diagnostics());
+    let problems = |error: server::Error| match error {
+        server::Error::Model(why) if why.is_misuse => Failure::Usage(why.problems.to_string()),
+        error => Failure::Problems(error.diagnostics()),
+    };
     let server = server.map_err(problems)?;
     for (name, bytes) in server.unloaded() {
         let bytes = Bytes(bytes);
@@ -97,6 +100,14 @@ fn offers(
     let (mut offers, mut known) = (vec![], BTreeSet::new());
     for path in paths {
         let (name, path) = named(path);
+        if name == Some("*") || (name.is_some() && !args.alias.is_empty()) {
+            let why = if name == Some("*") {
+                "`*` is no name of a model"
+            } else {
+                "NAME=PATH and --alias both name the model"
+            };
+            return Err(Failure::Usage(why.to_owned()));
+        }
         let mut options = options.clone();
         let task = args.task.map_or_else(|| Task::of(path, &options.open), |task| Ok(task.task()))?;
         // Of a text model each request has a session; others run one thing at a time.
@@ -113,13 +124,14 @@ fn offers(
             return Err(Failure::Usage(format!("two models are called `{twice}`\nhint: write NAME=PATH")));
         }
         // One model has all the room that there is.
-        let bytes = if is_one { 0 } else { stored_bytes(path, &options)? };
+        let bytes = if is_one { 0 } else { stored_bytes(path, &options) };
         let (path, own, is_strict) = (path.to_owned(), own.cloned(), args.strict.strict);
         let name = names.first().cloned().unwrap_or_default();
         let starting = Starting { path, name, task, options, own, parallel, is_strict };
         let load = Box::new(move |memory| {
             starting.start(memory).map_err(|failure| NotLoaded {
                 problems: failure.diagnostics(),
+                is_misuse: failure.is_usage(),
                 is_for_memory: matches!(failure, Failure::Model(weighbridge::Error::Memory { .. })),
             })
         });
@@ -128,10 +140,11 @@ fn offers(
     Ok(offers)
 }
 
-/// Bytes of the tensors of a checkpoint.
-fn stored_bytes(path: &Path, options: &RuntimeOptions) -> Result<u64, Failure> {
-    let checkpoint = weighbridge::open_with(path, &options.open)?;
-    Ok(checkpoint.entries().iter().map(TensorEntry::byte_len).sum())
+/// Bytes of the tensors of a checkpoint. What cannot be opened so is for loading to refuse: sentence-transformers keep weights in a folder
+/// of their own.
+fn stored_bytes(path: &Path, options: &RuntimeOptions) -> u64 {
+    let checkpoint = weighbridge::open_with(path, &options.open);
+    checkpoint.map_or(0, |checkpoint| checkpoint.entries().iter().map(TensorEntry::byte_len).sum())
 }
 
 /// Takes `NAME=PATH` apart, unless it is a file.

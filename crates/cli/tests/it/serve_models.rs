@@ -130,6 +130,7 @@ fn what_does_not_go_together_is_refused() {
         (vec![path, path], "two models are called `smollm2`"),
         (vec![path, "x=y", "--alias", "z"], "--alias is for one model, and there are 2"),
         (vec![path, "x=/nowhere"], "/nowhere"),
+        (vec![path, "*=x"], "no name"),
     ] {
         let out = weighbridge([&["serve", "--port", "0"], &args[..]].concat());
         let text = String::from_utf8_lossy(&out.stderr);
@@ -273,5 +274,8 @@ fn files_that_have_changed_are_read_anew_behind_a_key() {
     let back = folder.path().join("back.gguf");
     std::fs::copy(&gemma, &back).unwrap();
     std::fs::rename(&back, &path).unwrap();
+    // It is not tried again at once, unless somebody says so.
+    assert_eq!(ask("/v1/completions", &body).0, 503);
+    assert_eq!(ask("/models/load", &json!({"model": "m"})).0, 200);
     assert_eq!(ask("/v1/completions", &body).1["choices"][0]["text"], wanted);
 }
