@@ -57,7 +57,7 @@ pub(crate) use page::{HtmlArgs, HtmlFileArgs, SvgArgs};
 pub(crate) use rerank::RerankArgs;
 pub(crate) use run::RunArgs;
 #[cfg(feature = "serve")]
-pub(crate) use serve::{AccessArgs, ServeArgs};
+pub(crate) use serve::{AccessArgs, EngineArg, ServeArgs};
 use size::size;
 pub(crate) use tips::advised;
 #[cfg(feature = "speech")]

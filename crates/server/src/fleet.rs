@@ -151,6 +151,7 @@ impl Entry {
 
     fn set(&self, live: Live) -> Option<Arc<Live>> {
         let mut slot = self.slot();
+        slot.failed = None;
         slot.known =
             Some(Known { host: Arc::clone(&live.host), api: live.api.clone(), bytes: live.size.bytes });
         slot.live.replace(Arc::new(live))
@@ -186,12 +187,12 @@ impl Fleet {
         let fleet =
             Fleet { shared, entries, budget, moving: tokio::sync::Mutex::new(()), api: OnceLock::new() };
         for entry in &fleet.entries {
-            let held = fleet.held_bytes();
-            if held > 0 && held.saturating_add(entry.bytes()) > budget {
+            let others = fleet.resident_bytes();
+            if others > 0 && others.saturating_add(entry.bytes()) > budget {
                 continue;
             }
-            let started = Live::start(&fleet.shared, &entry.offer, fleet.limit(held));
-            if held == 0 || !fleet.is_tight(&started, held) {
+            let started = Live::start(&fleet.shared, &entry.offer, fleet.limit(others));
+            if others == 0 || !fleet.is_tight(&started, others) {
                 entry.set(started?);
                 continue;
             }
@@ -199,7 +200,7 @@ impl Fleet {
                 live.host.metrics.unloaded();
                 Arc::new(live).end();
             }
-            entry.slot().too_few = budget.saturating_sub(held);
+            entry.slot().too_few = budget.saturating_sub(others);
         }
         Ok(fleet)
     }
@@ -211,20 +212,20 @@ impl Fleet {
     }
 
     /// Bytes of what is in memory.
-    fn held_bytes(&self) -> u64 {
+    fn resident_bytes(&self) -> u64 {
         self.entries.iter().filter_map(|entry| entry.live()).map(|live| live.size.bytes).sum()
     }
 
-    /// What a model may take beside others that take `held`. One alone sees what the system has, unless there is a limit.
-    fn limit(&self, held: u64) -> Option<u64> {
+    /// What a model may take beside others that take so much. One alone sees what the system has, unless there is a limit.
+    fn limit(&self, others: u64) -> Option<u64> {
         let is_one = self.entries.len() == 1;
-        if is_one { self.shared.options.memory } else { Some(self.budget.saturating_sub(held)) }
+        if is_one { self.shared.options.memory } else { Some(self.budget.saturating_sub(others)) }
     }
 
-    /// Whether a model does not fit beside others that take `held`: it would be slower than it can be, or take too much.
-    fn is_tight(&self, started: &Result<Live, Error>, held: u64) -> bool {
+    /// Whether a model does not fit beside others that take so much: it would be slower than it can be, or take too much.
+    fn is_tight(&self, started: &Result<Live, Error>, others: u64) -> bool {
         match started {
-            Ok(live) => live.size.is_streaming || held.saturating_add(live.size.bytes) > self.budget,
+            Ok(live) => live.size.is_streaming || others.saturating_add(live.size.bytes) > self.budget,
             Err(error) => error.is_for_memory(),
         }
     }
@@ -318,11 +319,11 @@ impl Fleet {
     async fn loaded(&self, entry: &Arc<Entry>) -> Result<Option<Arc<Live>>, Refusal> {
         loop {
             let (shared, offer) = (Arc::clone(&self.shared), Arc::clone(&entry.offer));
-            let held = self.held_bytes();
-            let limit = self.limit(held);
+            let others = self.resident_bytes();
+            let limit = self.limit(others);
             let started = tokio::task::spawn_blocking(move || Live::start(&shared, &offer, limit)).await;
             let started = started.map_err(|_| Refusal::not_loaded(entry.name()))?;
-            let other = if self.is_tight(&started, held) {
+            let other = if self.is_tight(&started, others) {
                 self.least_used(entry).or_else(|| entry.slot().live.take())
             } else {
                 None
@@ -348,7 +349,7 @@ impl Fleet {
 
     /// Takes others out of memory until there is room for `entry`, or nothing else is in memory.
     async fn make_room(&self, entry: &Arc<Entry>) {
-        while self.held_bytes().saturating_add(entry.bytes()) > self.budget {
+        while self.resident_bytes().saturating_add(entry.bytes()) > self.budget {
             let Some(other) = self.least_used(entry) else { break };
             unloaded(other).await;
         }
@@ -382,7 +383,7 @@ impl Fleet {
     /// for both.
     pub(crate) async fn reload(&self, entry: &Arc<Entry>, tell: oneshot::Sender<Result<(), Refusal>>) {
         let _moving = self.moving.lock().await;
-        if self.held_bytes().saturating_add(entry.bytes()) > self.budget {
+        if self.resident_bytes().saturating_add(entry.bytes()) > self.budget {
             let old = entry.slot().live.take();
             if let Some(old) = old {
                 unloaded(old).await;

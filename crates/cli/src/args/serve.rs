@@ -1,5 +1,6 @@
 //! `serve`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, ValueEnum};
@@ -27,6 +28,7 @@ use super::{ModelArgs, StrictArgs};
     weighbridge serve chat=model.gguf all-MiniLM-L6-v2/        two models, one of which is called `chat`\n  \
     weighbridge serve a.gguf b.gguf --memory 16GiB --idle 600  two that take turns if both do not fit\n  \
     weighbridge serve model.gguf --parallel 8 --ctx 8192       eight requests together, of 8192 positions each\n  \
+    weighbridge serve model.gguf --engine vllm -- --tensor-parallel-size 2   vLLM, on two GPUs\n  \
     weighbridge serve model.gguf --host 0.0.0.0 --api-key-file keys.txt --allow-host box.example   for others")]
 pub(crate) struct ServeArgs {
     #[command(flatten)]
@@ -34,6 +36,15 @@ pub(crate) struct ServeArgs {
     /// More models. Each may be written NAME=PATH
     #[arg(value_name = "PATH", requires = "path")]
     pub(crate) more: Vec<PathBuf>,
+    /// Have this engine run the model, with Weighbridge as its loader. What follows `--` are options of its own
+    #[arg(long, value_enum, value_name = "ENGINE", conflicts_with_all = NOT_FOR_OTHERS)]
+    pub(crate) engine: Option<EngineArg>,
+    /// The Python that has the engine and the package `weighbridge`
+    #[arg(long, value_name = "PROGRAM", default_value = "python3", requires = "engine")]
+    pub(crate) python: PathBuf,
+    /// Options of the engine
+    #[arg(last = true, value_name = "OPTION", requires = "engine")]
+    pub(crate) engine_options: Vec<OsString>,
     /// The task of the model, which decides the routes [default: as its files say; a decoder is for text unless it has the
     /// settings of sentence-transformers]
     #[arg(long, value_enum)]
@@ -76,6 +87,42 @@ pub(crate) struct ServeArgs {
     pub(crate) grace: u64,
     #[command(flatten)]
     pub(crate) access: AccessArgs,
+}
+
+/// The options that say how this engine runs a model, or what this server does.
+const NOT_FOR_OTHERS: [&str; 25] = [
+    "more",
+    "backend",
+    "layout",
+    "encode",
+    "preset",
+    "lora",
+    "threads",
+    "no_tune",
+    "kv",
+    "memory",
+    "also",
+    "io",
+    "cache",
+    "task",
+    "chat_template",
+    "strict",
+    "parallel",
+    "queue",
+    "max_tokens",
+    "deadline",
+    "body_limit",
+    "sound_limit",
+    "sound_seconds",
+    "idle",
+    "grace",
+];
+
+/// Another engine.
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum EngineArg {
+    /// vLLM's server, for machines with GPUs
+    Vllm,
 }
 
 /// The task of a model.

@@ -1,6 +1,7 @@
 //! `weighbridge serve`: models for clients of OpenAI's, Anthropic's and other APIs.
 
 mod page;
+mod vllm;
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -19,7 +20,7 @@ use weighbridge::storage::{shown, url_scheme};
 use weighbridge::tensor::{Bytes, counted};
 use weighbridge::{Embedder, Reranker, Runtime, RuntimeOptions, Task, TensorEntry};
 
-use crate::args::{AccessArgs, CacheArg, ServeArgs};
+use crate::args::{AccessArgs, CacheArg, EngineArg, ServeArgs};
 use crate::failure::Failure;
 use crate::isolate;
 use crate::keys::Doubts;
@@ -29,6 +30,10 @@ use crate::progress::{self, note};
 const KEY: &str = "WEIGHBRIDGE_API_KEY";
 
 pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
+    match args.engine {
+        Some(EngineArg::Vllm) => return vllm::run(args),
+        None => {}
+    }
     let keys = keys(&args.access)?;
     let own = args.chat_template.as_deref().map(isolate::own).transpose()?.map(Arc::new);
     let options = args.model.options(CacheArg::Write)?;

@@ -57,6 +57,8 @@ mod serve_speech;
 mod serve_tools;
 #[cfg(feature = "serve")]
 mod serve_vectors;
+#[cfg(all(feature = "serve", unix))]
+mod serve_vllm;
 #[cfg(feature = "grammar")]
 mod structured;
 mod tasks;
