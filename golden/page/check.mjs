@@ -328,6 +328,44 @@ async function refusals() {
   await firstDone().catch((error) => assert.match(String(error), /ERR_/));
 }
 
+/** Two models: each conversation has the one that was chosen for it. */
+async function several() {
+  const two = await serve(`two=${model}`);
+  for (const width of WIDTHS) {
+    const { page, done } = await open(two.address, { width });
+    const models = page.getByLabel("Model", { exact: true });
+    const [first] = await models.locator("option").allInnerTexts();
+    assert.deepEqual(await models.locator("option").allInnerTexts(), [first, "two"]);
+    assert.equal(await models.inputValue(), first);
+    await set(page, { temperature: "0", max_tokens: "4" });
+    await models.selectOption("two");
+    await say(page, "Hello");
+    await idle(page);
+    assert.match(await page.locator("article.assistant").last().innerText(), /two/);
+    await page.reload();
+    await page.waitForFunction(() => document.getElementById("models").value === "two");
+    assert.equal(await page.locator("#name").getAttribute("href"), "model?name=two");
+    // Another one beside it: what is chosen there leaves this one as it is.
+    const here = page.url();
+    if (width < 800) await page.click("#list-toggle");
+    await page.click("#new");
+    await models.selectOption(first);
+    await say(page, "Hello");
+    await idle(page);
+    assert.doesNotMatch(await page.locator("article.assistant").last().innerText(), /two/);
+    await page.goto(here);
+    await page.waitForFunction(() => document.getElementById("models").value === "two");
+    await usable(page, `two models, ${width} px`);
+    const overflow = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+    assert.ok(overflow <= 0, `${overflow} px wider than ${width}`);
+    await picture(page, `several-${width}`);
+    await page.click("#name");
+    await page.waitForSelector("svg.picture");
+    await done();
+  }
+  assert.equal(await two.end(), 0);
+}
+
 async function everybody({ address }) {
   let others = new Set();
   for (const scheme of ["light", "dark"]) {
@@ -376,7 +414,7 @@ async function everybody({ address }) {
 browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: ["--no-sandbox"] });
 const server = await serve();
 try {
-  for (const part of [conversation, keyboard, harmless, refusals, everybody]) {
+  for (const part of [conversation, keyboard, harmless, refusals, several, everybody]) {
     const begin = performance.now();
     await part(server);
     console.log(`ok ${((performance.now() - begin) / 1000).toFixed(1).padStart(6)} s  ${part.name}`);
