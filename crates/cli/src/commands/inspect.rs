@@ -5,6 +5,7 @@ use std::io::Write;
 
 use weighbridge::checkpoint::Ignored;
 use weighbridge::engine::{KvKind, session_bytes};
+use weighbridge::model::Architecture;
 use weighbridge::plan::Resolved;
 use weighbridge::tensor::Pattern;
 use weighbridge::tensor::{Bytes, counted};
@@ -73,11 +74,12 @@ fn fit(checkpoint: &Checkpoint, model: &Model) -> Result<Resolved, planner::Erro
 
 /// The size of the KV cache, if the model runs.
 pub(super) fn kv_cache(model: &Model) -> Option<String> {
-    let context = model.architecture().ok()?.decoder()?.context;
-    let all = |kind| kv_bytes(model, kind, context).map(Bytes);
+    let architecture = model.architecture().ok()?;
+    let context = architecture.decoder()?.context;
+    let all = |kind| kv_bytes(&architecture, kind, context).map(Bytes);
     Some(format!(
         "KV cache: {} for 1,000 positions; for all {} {}, in int8 {}, in int4 {}",
-        Bytes(kv_bytes(model, KvKind::F16, 1000)?),
+        Bytes(kv_bytes(&architecture, KvKind::F16, 1000)?),
         context,
         all(KvKind::F16)?,
         all(KvKind::Int8)?,
@@ -85,9 +87,9 @@ pub(super) fn kv_cache(model: &Model) -> Option<String> {
     ))
 }
 
-/// Bytes of the keys and values of some positions, if the model runs.
-pub(crate) fn kv_bytes(model: &Model, kind: KvKind, positions: u64) -> Option<u64> {
-    session_bytes(&model.architecture().ok()?, kind, positions, 1)
+/// Bytes of the keys and values of some positions.
+pub(crate) fn kv_bytes(architecture: &Architecture, kind: KvKind, positions: u64) -> Option<u64> {
+    session_bytes(architecture, kind, positions, 1)
 }
 
 /// That `run` refuses the model, and why, if it does.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use weighbridge::checkpoint::GgufMetadata;
 use weighbridge::engine::KvKind;
+use weighbridge::model::Architecture;
 use weighbridge::plan::Resolved;
 use weighbridge::{Checkpoint, Model, TensorEntry, planner};
 
@@ -25,14 +26,14 @@ struct KvBytes {
 }
 
 impl KvBytes {
-    fn of(model: &Model) -> Option<KvBytes> {
-        let positions = model.architecture().ok()?.decoder()?.context;
+    fn of(architecture: &Architecture) -> Option<KvBytes> {
+        let positions = architecture.decoder()?.context;
         Some(KvBytes {
             positions,
-            f32: kv_bytes(model, KvKind::F32, positions)?,
-            f16: kv_bytes(model, KvKind::F16, positions)?,
-            int8: kv_bytes(model, KvKind::Int8, positions)?,
-            int4: kv_bytes(model, KvKind::Int4, positions)?,
+            f32: kv_bytes(architecture, KvKind::F32, positions)?,
+            f16: kv_bytes(architecture, KvKind::F16, positions)?,
+            int8: kv_bytes(architecture, KvKind::Int8, positions)?,
+            int4: kv_bytes(architecture, KvKind::Int4, positions)?,
         })
     }
 }
@@ -140,8 +141,11 @@ impl<'a> Inspect<'a> {
                 };
                 document.family = Some(model.family.name());
                 document.fits = Some(fit.is_ok());
-                document.kv_cache_bytes_1000 = kv_bytes(model, KvKind::F16, 1000);
-                document.kv_cache_bytes_context = KvBytes::of(model);
+                let architecture = model.architecture().ok();
+                let architecture = architecture.as_ref();
+                document.kv_cache_bytes_1000 =
+                    architecture.and_then(|architecture| kv_bytes(architecture, KvKind::F16, 1000));
+                document.kv_cache_bytes_context = architecture.and_then(KvBytes::of);
                 let left =
                     fit.map(|resolved| weighbridge::plan::dropped(&resolved.dropped)).unwrap_or_default();
                 let left = left.into_iter();
