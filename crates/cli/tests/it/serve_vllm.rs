@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
 
-/// A program in the place of Python, which has the package if `has_package`, and says what it is to run.
+/// A program that stands for Python, which has the package if `has_package`, and says what it is to run.
 fn python(folder: &std::path::Path, has_package: bool) -> String {
     let path = folder.join("python");
     let found = i32::from(!has_package);

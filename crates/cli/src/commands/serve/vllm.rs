@@ -48,7 +48,7 @@ pub(super) fn run(args: &ServeArgs) -> Result<(), Failure> {
     become_it(command.args(&args.engine_options)).map_err(cannot)
 }
 
-/// Runs a program in the place of this one, so that signals and the exit code are its own.
+/// Runs a program that replaces this one, so that signals and the exit code are its own.
 #[cfg(unix)]
 fn become_it(command: &mut Command) -> std::io::Result<()> {
     use std::os::unix::process::CommandExt;
