@@ -160,7 +160,7 @@ impl Failure {
         }
     }
 
-    /// What is wrong, for those who say it later.
+    /// The problems with their hints, in the words of the command line.
     #[cfg(feature = "serve")]
     pub(crate) fn diagnostics(&self) -> Diagnostics {
         self.said().0.into_iter().collect()

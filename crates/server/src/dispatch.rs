@@ -32,10 +32,11 @@ pub(crate) async fn dispatch(fleet: Arc<Fleet>, task: Task, request: Request) ->
 async fn given(fleet: &Arc<Fleet>, task: Task, request: Request) -> Result<Response<Body>, Refusal> {
     let mut entries = fleet.of(task);
     let first = entries.next().ok_or_else(|| Refusal::failed("no model has this task"))?;
-    let is_only = entries.next().is_none();
+    // One alone refuses other names than its own. Of several, none is touched before it is clear which is meant.
+    let only = if entries.next().is_none() { first.held() } else { None };
     let (held, request) = if task == Task::Speech {
         // A sound may take a while to come: the model itself reads it.
-        match first.held().filter(|_| is_only) {
+        match only {
             Some(held) => (held, request),
             None => of_form(fleet, first, request).await?,
         }
@@ -43,8 +44,7 @@ async fn given(fleet: &Arc<Fleet>, task: Task, request: Request) -> Result<Respo
         let (parts, body) = request.into_parts();
         let whole = Request::from_parts(parts.clone(), body);
         let bytes = guard::body(&fleet.shared, whole).await?;
-        let held = match first.held().filter(|_| is_only) {
-            // It refuses other names than its own.
+        let held = match only {
             Some(held) => held,
             None => {
                 let name = serde_json::from_slice::<Named>(&bytes).ok().and_then(|named| named.model);
@@ -59,7 +59,7 @@ async fn given(fleet: &Arc<Fleet>, task: Task, request: Request) -> Result<Respo
     Ok(router.oneshot(request).await.unwrap_or_else(|never| match never {}))
 }
 
-/// What is read of a body here. One that is not so is for a model to refuse, with all that is wrong beside it.
+/// The field of a body that is read here. A model refuses a body whose field is not a string, and says what else is wrong with it.
 #[derive(Deserialize)]
 struct Named {
     model: Option<String>,

@@ -21,7 +21,7 @@ pub enum Error {
     Io(std::io::Error),
 }
 
-/// What is wrong, a line for each problem.
+/// The problems, a line for each.
 fn lines(all: &Diagnostics) -> String {
     all.iter().map(|d| d.what.as_str()).collect::<Vec<_>>().join("\n")
 }

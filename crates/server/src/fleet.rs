@@ -45,9 +45,9 @@ pub(crate) struct Entry {
 #[derive(Default)]
 struct Slot {
     live: Option<Arc<Live>>,
-    /// What comes of a load that goes on.
+    /// The result of a load that goes on.
     coming: Option<Coming>,
-    /// What is known of it since it was loaded last.
+    /// The facts that its last load told.
     known: Option<Known>,
     /// Room in which it did not fit.
     too_few: u64,
@@ -55,10 +55,10 @@ struct Slot {
     failed: Option<Instant>,
 }
 
-/// What comes of a load: the model, held for all who wait, so that it stays until the last of them has it.
+/// The result of a load. It holds the model until the last request that waited has it.
 type Coming = watch::Receiver<Option<Result<Arc<Held>, Refusal>>>;
 
-/// What is known of a model since it was loaded.
+/// The facts that a load tells of a model.
 #[derive(Clone)]
 pub(crate) struct Known {
     pub(crate) host: Arc<Host>,
@@ -67,7 +67,7 @@ pub(crate) struct Known {
     pub(crate) bytes: u64,
 }
 
-/// Whether a model is in memory.
+/// The place of a model: in memory, on its way there, or not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     Unloaded,
@@ -96,12 +96,12 @@ impl Entry {
         own_names(&self.offer.names).next().map_or("model", String::as_str)
     }
 
-    /// Whether it may be called so.
+    /// True if a request may call it `name`.
     pub(crate) fn has_name(&self, name: &str) -> bool {
         has_name(&self.offer.names, &untagged(&self.offer.names, name.to_owned()))
     }
 
-    /// Whether it is in memory.
+    /// Its place.
     pub(crate) fn standing(&self) -> Standing {
         let slot = self.slot();
         match (&slot.live, &slot.coming) {
@@ -111,7 +111,7 @@ impl Entry {
         }
     }
 
-    /// What is known of it.
+    /// The facts that its last load told.
     pub(crate) fn known(&self) -> Option<Known> {
         self.slot().known.clone()
     }
@@ -139,7 +139,7 @@ impl Entry {
         slot.live.as_ref().map(Held::new)
     }
 
-    /// Whether it could not be loaded a moment ago: others do not leave for it each time that somebody asks.
+    /// True if it could not be loaded a moment ago. Other models do not leave memory for it again so soon.
     fn has_failed(&self) -> bool {
         self.slot().failed.is_some_and(|when| when.elapsed() < AGAIN)
     }
@@ -216,13 +216,13 @@ impl Fleet {
         self.entries.iter().filter_map(|entry| entry.live()).map(|live| live.size.bytes).sum()
     }
 
-    /// What a model may take beside others that take so much. One alone sees what the system has, unless there is a limit.
+    /// The bytes that a model may take beside `others`. A single model has what the system has available, unless there is a limit.
     fn limit(&self, others: u64) -> Option<u64> {
         let is_one = self.entries.len() == 1;
         if is_one { self.shared.options.memory } else { Some(self.budget.saturating_sub(others)) }
     }
 
-    /// Whether a model does not fit beside others that take so much: it would be slower than it can be, or take too much.
+    /// True if a model does not fit beside `others` bytes: it would read weights for each token, or exceed the budget.
     fn is_tight(&self, started: &Result<Live, Error>, others: u64) -> bool {
         match started {
             Ok(live) => live.size.is_streaming || others.saturating_add(live.size.bytes) > self.budget,
@@ -230,7 +230,7 @@ impl Fleet {
         }
     }
 
-    /// What the models are for, in words.
+    /// The tasks of the models, as a list in words.
     pub(crate) fn tasks(&self) -> String {
         let mut tasks: Vec<&str> = vec![];
         for name in self.entries.iter().map(|entry| entry.offer.task.name()) {

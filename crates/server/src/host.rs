@@ -15,7 +15,7 @@ use crate::options::Options;
 use crate::pace::Pace;
 use crate::refusal::Refusal;
 
-/// What the models of a server have in common: options, keys, figures.
+/// The state that all models of a server share: options, keys, figures.
 pub(crate) struct Shared {
     pub(crate) options: Options,
     /// When the server started, in seconds since 1970.
@@ -164,7 +164,7 @@ impl Host {
         permit.map_err(|_| self.busy())
     }
 
-    /// Whether sequences run or wait.
+    /// True if sequences run or wait.
     pub(crate) fn is_busy(&self) -> bool {
         self.places.available_permits() < places(self.parallel, self.options.queue)
     }
@@ -200,7 +200,7 @@ pub(crate) fn own_names(names: &[String]) -> impl Iterator<Item = &String> {
     names.iter().filter(|name| *name != ANY)
 }
 
-/// Whether a model with these names may be called `name`.
+/// True if a request may call a model with these names `name`.
 pub(crate) fn has_name(names: &[String], name: &str) -> bool {
     names.iter().any(|own| own == name || own == ANY)
 }

@@ -36,7 +36,7 @@ pub(crate) struct Live {
     pub(crate) host: Arc<Host>,
     /// The description of its routes.
     pub(crate) api: Value,
-    /// What it takes.
+    /// The memory that it takes.
     pub(crate) size: Size,
     /// Has its thread end, once it has done what was asked.
     close: Box<dyn Fn() + Send + Sync>,
@@ -69,12 +69,12 @@ impl Live {
         Ok(Live { router, host, api, size, close, requests, used: Mutex::new(Instant::now()), thread })
     }
 
-    /// Whether its thread has ended by itself, as by a fault of ours.
+    /// True if its thread has ended by itself, which a panic does.
     pub(crate) fn is_dead(&self) -> bool {
         self.thread.is_finished()
     }
 
-    /// Whether it reads requests, or runs what they ask for.
+    /// True if it reads a request, or runs one.
     pub(crate) fn is_busy(&self) -> bool {
         *self.requests.borrow() > 0 || self.host.is_busy()
     }
@@ -114,7 +114,7 @@ impl Live {
     }
 }
 
-/// What a model takes of memory.
+/// The memory of a model.
 #[derive(Clone, Copy)]
 pub(crate) struct Size {
     /// Bytes in memory.
@@ -141,7 +141,7 @@ impl Drop for Held {
     }
 }
 
-/// What the thread tells of a model that it has loaded.
+/// A model that the thread has loaded, ready to be asked.
 struct Ready {
     router: Router,
     host: Arc<Host>,

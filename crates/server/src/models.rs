@@ -86,7 +86,7 @@ pub(crate) async fn api(State(fleet): State<Arc<Fleet>>) -> Response {
     ([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], document).into_response()
 }
 
-/// What was asked is done.
+/// The answer to a request that moved a model.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Done {
     success: bool,
@@ -101,7 +101,7 @@ pub(crate) fn asked(fields: &mut Fields) -> Option<String> {
     name
 }
 
-/// The model that is to be moved, by somebody who may.
+/// The model that a request is to move. Only a server with keys lets it.
 async fn moved(fleet: &Fleet, request: Request) -> Result<Arc<Entry>, Refusal> {
     if fleet.shared.keys.is_empty() {
         return Err(Refusal::forbidden("models are moved with a key alone, and this server has none"));

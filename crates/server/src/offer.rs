@@ -16,7 +16,7 @@ pub type Load = dyn Fn(Option<u64>) -> Result<Loaded, NotLoaded> + Send + Sync;
 /// Why a model was not loaded.
 #[derive(Clone, Debug)]
 pub struct NotLoaded {
-    /// What is wrong.
+    /// The problems, with hints.
     pub problems: Diagnostics,
     /// True if there is too little memory, so that it may fit when others have left.
     pub is_for_memory: bool,

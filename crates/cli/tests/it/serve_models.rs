@@ -102,7 +102,7 @@ fn each_request_has_the_model_that_it_names() {
     assert!(status == 404 && message.contains("`one`, `two` are"), "{message}");
     let (status, answer) = server.post("/api/chat", &json!({"model": "x", "messages": []}));
     assert!(status == 404 && answer["error"].as_str().unwrap().contains("`x`"), "{answer}");
-    // What is wrong is said in the model's own words.
+    // The model says what is wrong with a request.
     let (status, answer) = server.post("/v1/chat/completions", &json!({"model": 7, "messages": 8}));
     assert_eq!((status, answer["error"]["problems"].as_array().map(Vec::len)), (400, Some(2)), "{answer}");
     let (status, _, text) = server.ask("POST", "/v1/chat/completions", "", "[1");
@@ -196,7 +196,7 @@ fn a_model_that_nobody_uses_leaves_memory_and_comes_back() {
             thread::sleep(Duration::from_millis(100));
         }
         assert!(get(&server, "/api/ps")["models"].as_array().unwrap().is_empty());
-        // What is known of it stays so.
+        // The server still knows the facts that loading told.
         assert_eq!(get(&server, "/v1/models")["data"][0]["meta"]["n_ctx"], 512);
         let (_, _, metrics) = server.ask("GET", "/metrics", "", "");
         assert!(metrics.contains("model_loaded{model=\"smollm2\"} 0"), "{metrics}");
