@@ -5,6 +5,8 @@
 //! which takes the planes of one tensor after the other, so that no more than one need be in memory. The result is only
 //! moved to its place when it is complete and durable: until then a reader finds nothing there, or the earlier file.
 
+mod bucket;
+mod files;
 mod frame;
 mod held;
 mod journal;
@@ -31,7 +33,7 @@ pub(crate) use frame::Frame;
 pub use held::{Held, Removal};
 use place::DestinationKind;
 pub use shards::Split;
-pub use writer::{WriteOptions, Writer};
+pub use writer::{Output, WriteOptions, Writer};
 pub use zstd::Zstd;
 
 /// One tensor of a checkpoint that is to be written.
@@ -413,15 +415,24 @@ impl Draft {
         self.create_with(path, &WriteOptions { overwrite, ..WriteOptions::default() })
     }
 
-    /// Begins to write, or continues what a process that was ended has left, beside `path`.
+    /// Begins to write, or continues what a process that was ended has left, beside `output`.
     ///
     /// # Errors
     /// As [`Draft::create`].
-    pub fn create_with(mut self, path: &Path, options: &WriteOptions) -> Result<Writer, Error> {
+    pub fn create_with(mut self, output: impl Into<Output>, options: &WriteOptions) -> Result<Writer, Error> {
+        let output = output.into();
         if self.metadata_props.is_some() {
-            self.name_data(&onnx::location(path)?);
+            self.name_data(&onnx::location(&output)?);
         }
-        Writer::new(self, path, options)
+        Writer::new(self, &output, options)
+    }
+
+    /// The most bytes that writing to `output` keeps in memory beside the tensor that is given: parts on their way to a bucket.
+    pub fn buffers(&self, output: &Output) -> u64 {
+        match output {
+            Output::Path(_) => 0,
+            Output::Bucket { bucket, .. } => bucket::buffers(self, bucket.part_limits()),
+        }
     }
 }
 

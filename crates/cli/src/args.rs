@@ -52,7 +52,9 @@ pub(crate) use hub::{ListArgs, PullArgs};
 pub(crate) use load::LoadArgs;
 pub(crate) use lora::LoraArgs;
 use number::whole;
-pub(crate) use open::{AlsoArgs, IoArg, OpenArgs, is_elsewhere, looking, open_options, written};
+pub(crate) use open::{
+    AlsoArgs, IoArg, OpenArgs, is_elsewhere, looking, open_options, output, written, written_or_bucket,
+};
 pub(crate) use page::{HtmlArgs, HtmlFileArgs, SvgArgs};
 pub(crate) use rerank::RerankArgs;
 pub(crate) use run::RunArgs;

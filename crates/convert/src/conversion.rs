@@ -10,12 +10,11 @@ mod verify;
 
 use std::fmt;
 use std::ops::ControlFlow;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 use checkpoint::{
-    Checkpoint, Ctranslate2Files, Draft, Flavour, Held, HfFiles, Metadata, OpenaiMetadata, Outgoing,
+    Checkpoint, Ctranslate2Files, Draft, Flavour, Held, HfFiles, Metadata, OpenaiMetadata, Outgoing, Output,
     WriteOptions,
 };
 use load::{Plan, Pool, Slot};
@@ -328,20 +327,20 @@ impl<'a> Conversion<'a> {
         self.names.of(name)
     }
 
-    /// Reads, encodes and writes one parameter after the other to `path`, where nothing is before all of it is.
+    /// Reads, encodes and writes one parameter after the other to `output`, where nothing is before all of it is.
     /// `each` is called before each of them, and may end it. If a process that did the same was ended before, this
     /// one continues, and gives the same bytes.
     ///
     /// # Errors
-    /// If something is at `path`, the disk is too small, a file cannot be read or written, or values cannot be
+    /// If something is at `output`, the disk is too small, a file cannot be read or written, or values cannot be
     /// encoded.
     pub fn run(
         self,
-        path: impl AsRef<Path>,
+        output: impl Into<Output>,
         pool: &mut Pool,
         each: &mut dyn FnMut(&Progress<'_>) -> ControlFlow<()>,
     ) -> Result<ConvertReport, Error> {
-        let (report, held) = self.run_and_hold(path, pool, each)?;
+        let (report, held) = self.run_and_hold(output, pool, each)?;
         held.release()?;
         Ok(report)
     }
@@ -353,16 +352,16 @@ impl<'a> Conversion<'a> {
     /// As [`Conversion::run`].
     pub fn run_and_hold(
         self,
-        path: impl AsRef<Path>,
+        output: impl Into<Output>,
         pool: &mut Pool,
         each: &mut dyn FnMut(&Progress<'_>) -> ControlFlow<()>,
     ) -> Result<(ConvertReport, Held), Error> {
-        self.write(path.as_ref(), pool, each)
+        self.write(&output.into(), pool, each)
     }
 
     fn write(
         self,
-        path: &Path,
+        output: &Output,
         pool: &mut Pool,
         each: &mut dyn FnMut(&Progress<'_>) -> ControlFlow<()>,
     ) -> Result<(ConvertReport, Held), Error> {
@@ -384,11 +383,12 @@ impl<'a> Conversion<'a> {
             agreement.check(pool)?;
         }
         let places = checkpoint.files().iter().map(|file| &file.location).chain([checkpoint.location()]);
-        let sources = places.filter_map(|place| place.path().map(Path::to_owned)).collect();
+        let sources = places.cloned().collect();
         let mut write =
             WriteOptions { overwrite: options.overwrite, sources, identity, ..WriteOptions::default() };
         write.sync_every = options.sync_every.unwrap_or(write.sync_every);
-        let limit = options.memory;
+        // Parts on their way to a bucket take their share.
+        let (limit, buffers) = (options.memory, draft.buffers(output));
         let (asked, guides) = (options, Guides::new(options, &names));
         let foreseen = |name: &str| guides.of(name, None);
         let options = load::Options {
@@ -396,9 +396,9 @@ impl<'a> Conversion<'a> {
             allow_overflow: options.allow_overflow,
             ..load::Options::default()
         };
-        let foreseen_memory = foreseen_bytes(&plans, options, limit, pool.threads())?;
-        let mut writer = draft.create_with(path, &write)?;
-        let destination = writer.destination().to_owned();
+        let foreseen_memory = foreseen_bytes(&plans, options, limit, buffers, pool.threads())?;
+        let mut writer = draft.create_with(output.clone(), &write)?;
+        let destination = writer.destination();
         let mut report =
             ConvertReport { destination, left, lost, foreseen_memory, ..ConvertReport::default() };
         // The last rank reports entries that all ranks leave out.
@@ -419,7 +419,7 @@ impl<'a> Conversion<'a> {
             let (from, to) = (Arc::clone(&param.moved), Arc::clone(&param.scheme));
             let progress = Progress { index, total, name: &name, from: &from.name, to: &to.name };
             if each(&progress).is_break() {
-                let kept = writer.kept().map(Path::to_owned);
+                let kept = writer.kept();
                 return Err(Error::Interrupted { kept, done: index, total });
             }
             let mut converted = Converted::new(param, rule);
@@ -431,7 +431,7 @@ impl<'a> Conversion<'a> {
             }
             let feedback = match guides::feedback(asked, &names, &order[index..]) {
                 Err(Error::Interrupted { .. }) => {
-                    let kept = writer.kept().map(Path::to_owned);
+                    let kept = writer.kept();
                     return Err(Error::Interrupted { kept, done: index, total });
                 }
                 other => other?,
@@ -439,11 +439,14 @@ impl<'a> Conversion<'a> {
             let guided = |name: &str| guides.of(name, feedback.as_deref());
             let options = load::Options { guide: Some(&guided), ..options };
             let one = plan.one(at);
-            let buffers = match limit {
-                Some(limit) => Some(limit.saturating_sub(one.needs(options, pool.threads())?.owned)),
+            let scratch = match limit {
+                Some(limit) => {
+                    let owned = one.needs(options, pool.threads())?.owned;
+                    Some(limit.saturating_sub(buffers).saturating_sub(owned))
+                }
                 None => None,
             };
-            let loaded = one.load_with(pool, load::Options { memory: buffers, ..options });
+            let loaded = one.load_with(pool, load::Options { memory: scratch, ..options });
             // Tensors that are recorded as written are those of the source as it was opened, whatever happens to it later.
             if let Err(error) = checkpoint.unchanged() {
                 writer.abandon();
@@ -455,7 +458,7 @@ impl<'a> Conversion<'a> {
             converted.difference = cost.differences.get(&name).copied();
             let planes: Vec<&[u8]> = slots.iter().map(Slot::bytes).collect();
             writer.tensor_with(&planes, resume::note(converted.difference))?;
-            report.peak_memory = report.peak_memory.max(cost.owned_bytes + cost.scratch_peak);
+            report.peak_memory = report.peak_memory.max(cost.owned_bytes + cost.scratch_peak + buffers);
             report.bytes_read += cost.bytes_read + cost.bytes_borrowed;
             report.tensors.push(converted);
         }
@@ -516,22 +519,24 @@ fn names(
     }
 }
 
-/// Returns the most bytes that converting a parameter takes: within `limit`, or with as many buffers as are of use.
+/// Returns the most bytes that converting a parameter takes beside `buffers`, and these: within `limit`, or with as many as are
+/// of use.
 fn foreseen_bytes(
     plans: &[Plan],
     options: load::Options<'_>,
     limit: Option<u64>,
+    buffers: u64,
     threads: usize,
 ) -> Result<u64, Error> {
     let (mut least, mut most): (Option<(u64, &str)>, u64) = (None, 0);
     for plan in plans {
         for (at, param) in plan.params().iter().enumerate().filter(|(_, p)| p.tied_to.is_none()) {
             let needs = plan.one(at).needs(options, threads)?;
-            let wanted = needs.owned.saturating_add(needs.least_scratch);
+            let wanted = needs.owned.saturating_add(needs.least_scratch).saturating_add(buffers);
             if least.is_none_or(|(least, _)| wanted > least) {
                 least = Some((wanted, &param.name));
             }
-            most = most.max(needs.owned.saturating_add(needs.scratch));
+            most = most.max(needs.owned.saturating_add(needs.scratch).saturating_add(buffers));
         }
     }
     match (least, limit) {

@@ -1,8 +1,8 @@
 //! Errors of converting and comparing.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
 
+use checkpoint::Location;
 use tensor::{Bytes, Diagnostic, Diagnostics};
 
 /// A reason why a conversion or a comparison fails.
@@ -79,10 +79,10 @@ pub enum Error {
         memory: u64,
     },
     /// The caller ended it.
-    #[error("{}", interrupted(kept.as_deref(), *done, *total))]
+    #[error("{}", interrupted(kept.as_ref(), *done, *total))]
     Interrupted {
         /// Where what was written is kept; without it, nothing is.
-        kept: Option<PathBuf>,
+        kept: Option<Location>,
         /// Parameters that were written.
         done: usize,
         /// Parameters that there are.
@@ -146,9 +146,9 @@ fn unsaid(format: &str, losses: &[model::Loss], unknown: &[String]) -> String {
     heading.into_iter().chain(lost).chain(nothing).collect::<Vec<_>>().join("\n")
 }
 
-fn interrupted(kept: Option<&Path>, done: usize, total: usize) -> String {
+fn interrupted(kept: Option<&Location>, done: usize, total: usize) -> String {
     match kept {
         None => "interrupted: nothing was written".to_owned(),
-        Some(kept) => format!("interrupted: {done} of {total} tensors are kept in `{}`", kept.display()),
+        Some(kept) => format!("interrupted: {done} of {total} tensors are kept in `{kept}`"),
     }
 }

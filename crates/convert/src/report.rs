@@ -1,8 +1,6 @@
 //! The results of a conversion.
 
-use std::path::PathBuf;
-
-use checkpoint::Zstd;
+use checkpoint::{Location, Zstd};
 use plan::Fidelity;
 use quant::Difference;
 use tensor::{Pattern, Shape, Step};
@@ -92,8 +90,8 @@ impl Group {
 /// The results of a conversion.
 #[derive(Clone, Debug, Default)]
 pub struct ConvertReport {
-    /// The path that opens the result; of several files, the first.
-    pub destination: PathBuf,
+    /// What opens the result; of several files, the first.
+    pub destination: Location,
     /// Each parameter, in the order of the file.
     pub tensors: Vec<Converted>,
     /// Parameters that are the same as another and not written again: name, and the other's.

@@ -3,20 +3,19 @@
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use object_store::ObjectStore;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 
-use crate::client::{client, retries};
+use crate::client::Calls;
+use crate::place::Cloud;
 use crate::refusal::said;
 
 /// What an answer of no access may be helped by.
 pub(crate) const ACCESS: &str = "credentials are AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE of ~/.aws; AWS_SKIP_SIGNATURE=true reads a public bucket";
 
 /// The store of `bucket`, with the environment's credentials.
-pub(crate) fn store(bucket: &str) -> Result<Arc<dyn ObjectStore>, String> {
+pub(crate) fn store(bucket: &str, calls: Calls) -> Result<Cloud, String> {
     let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
     let given = |builder: &AmazonS3Builder, key| builder.get_config_value(&key);
     let profile = Profile::read();
@@ -49,9 +48,9 @@ pub(crate) fn store(bucket: &str) -> Result<Arc<dyn ObjectStore>, String> {
     }
     let plain =
         endpoints.iter().filter_map(|key| given(&builder, *key)).any(|url| url.starts_with("http://"));
-    let options = client().with_allow_http(plain);
-    let store = builder.with_client_options(options).with_retry(retries()).build();
-    Ok(Arc::new(store.map_err(|e| said(&e))?))
+    let builder =
+        builder.with_client_options(calls.client().with_allow_http(plain)).with_retry(calls.retries());
+    Ok(Cloud::of(builder.build().map_err(|e| said(&e))?))
 }
 
 /// Variables of a web identity, of a container and of an instance's own server, by which credentials are got.

@@ -9,7 +9,7 @@ use object_store::ObjectStore;
 use object_store::http::HttpBuilder;
 use url::Url;
 
-use crate::client::{client, retries};
+use crate::client::Calls;
 use crate::refusal::said;
 
 /// What an answer of no access may be helped by.
@@ -24,8 +24,10 @@ pub(crate) fn store(base: Url, authorization: Option<&str>) -> Result<Arc<dyn Ob
         value.set_sensitive(true);
         headers.insert(AUTHORIZATION, value);
     }
-    let options = client().with_allow_http(base.scheme() == "http").with_default_headers(headers);
-    let store = HttpBuilder::new().with_url(base).with_client_options(options).with_retry(retries()).build();
+    let calls = Calls::Read;
+    let options = calls.client().with_allow_http(base.scheme() == "http").with_default_headers(headers);
+    let store =
+        HttpBuilder::new().with_url(base).with_client_options(options).with_retry(calls.retries()).build();
     Ok(Arc::new(store.map_err(|e| said(&e))?))
 }
 

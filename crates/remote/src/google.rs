@@ -1,26 +1,24 @@
 //! Buckets of Google Cloud Storage.
 
-use std::sync::Arc;
-
-use object_store::ObjectStore;
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 
-use crate::client::{client, retries};
+use crate::client::Calls;
+use crate::place::Cloud;
 use crate::refusal::said;
 
 /// What an answer of no access may be helped by.
 pub(crate) const ACCESS: &str = "credentials are those of GOOGLE_APPLICATION_CREDENTIALS or of `gcloud auth application-default login`; GOOGLE_SKIP_SIGNATURE=true reads a public bucket";
 
 /// The store of `bucket`, with the environment's credentials.
-pub(crate) fn store(bucket: &str) -> Result<Arc<dyn ObjectStore>, String> {
-    let builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(bucket).with_retry(retries());
+pub(crate) fn store(bucket: &str, calls: Calls) -> Result<Cloud, String> {
+    let builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(bucket).with_retry(calls.retries());
     let builder = match std::env::var("STORAGE_EMULATOR_HOST") {
         Ok(emulator) => {
             let base = if emulator.contains("://") { emulator } else { format!("http://{emulator}") };
             let builder = builder.with_config(GoogleConfigKey::BaseUrl, base).with_skip_signature(true);
-            builder.with_client_options(client().with_allow_http(true))
+            builder.with_client_options(calls.client().with_allow_http(true))
         }
-        Err(_) => builder.with_client_options(client()),
+        Err(_) => builder.with_client_options(calls.client()),
     };
-    Ok(Arc::new(builder.build().map_err(|e| said(&e))?))
+    Ok(Cloud::of(builder.build().map_err(|e| said(&e))?))
 }

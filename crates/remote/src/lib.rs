@@ -15,6 +15,8 @@
 //! # }
 //! ```
 //!
+//! A result is written to a bucket in parts, several of them at a time: [`storage::Bucket`].
+//!
 //! # Credentials
 //!
 //! Those of the environment, as `object_store` reads them:
@@ -36,6 +38,7 @@
 
 mod aws;
 mod azure;
+mod bucket;
 mod client;
 mod files;
 mod google;
@@ -51,10 +54,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use storage::{Error, Found, Location, Resolver, Storage, url_scheme};
 
+use crate::bucket::Uploads;
+
 use crate::objects::Objects;
 use crate::place::Place;
 use crate::reactor::Reactor;
 pub use crate::usual::USUAL;
+
+/// Returns true for a URL of a bucket, which results can be written to.
+pub fn is_bucket(url: &str) -> bool {
+    url_scheme(url).is_some_and(place::is_written)
+}
 
 /// Finds the storage of a URL. Threads for its connections are started with the first.
 #[derive(Debug, Default)]
@@ -98,6 +108,15 @@ impl Servers {
         Ok(Arc::new(Objects::new(reactor, place)))
     }
 
+    /// The bucket that a result at `url` is written to, and its name there. Nothing is asked of the server yet.
+    fn written(&self, url: &str) -> Result<storage::Place, Error> {
+        let reactor = self.reactor();
+        let (cloud, place) = place::written(url)?;
+        let reactor = reactor.map_err(|e| Error::io(Location::Named(place.shown.clone()), "open", e))?;
+        let name = place.name.clone();
+        Ok((Arc::new(Uploads::new(reactor, cloud, place)), name))
+    }
+
     fn reactor(&self) -> io::Result<Arc<Reactor>> {
         let mut reactor = self.reactor.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(match &*reactor {
@@ -111,5 +130,10 @@ impl Resolver for Servers {
     fn resolve(&self, location: &str) -> Option<Result<Found, Error>> {
         let scheme = url_scheme(location)?;
         place::is_known(scheme).then(|| self.at(location))
+    }
+
+    fn bucket(&self, location: &str) -> Option<Result<storage::Place, Error>> {
+        let scheme = url_scheme(location)?;
+        place::is_written(scheme).then(|| self.written(location))
     }
 }

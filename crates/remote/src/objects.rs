@@ -42,7 +42,7 @@ impl Objects {
         &self.place.store
     }
 
-    fn path(&self, name: &Name) -> Result<Path, Error> {
+    pub(crate) fn path(&self, name: &Name) -> Result<Path, Error> {
         let text = match (self.place.base.as_ref(), name.as_str()) {
             (base, "") => base.to_owned(),
             ("", name) => name.to_owned(),
@@ -52,7 +52,7 @@ impl Objects {
     }
 
     /// An error, with what may help where access is refused.
-    fn failed(&self, name: &Name, doing: &'static str, error: &object_store::Error) -> Error {
+    pub(crate) fn failed(&self, name: &Name, doing: &'static str, error: &object_store::Error) -> Error {
         let mut error = into_io(error);
         if error.kind() == io::ErrorKind::PermissionDenied {
             error = io::Error::new(error.kind(), format!("{error} ({})", self.place.access));

@@ -6,17 +6,33 @@ use std::io;
 use std::sync::Arc;
 
 use object_store::ObjectStore;
+use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use storage::{Error, Location, Name};
 use url::Url;
 
+use crate::client::Calls;
 use crate::{aws, azure, files, google};
 
 /// Makes the store of a bucket.
-type Bucket = fn(&str) -> Result<Arc<dyn ObjectStore>, String>;
+type Open = fn(&str, Calls) -> Result<Cloud, String>;
+
+/// The store of a bucket, in the two ways in which it is asked.
+#[derive(Clone)]
+pub(crate) struct Cloud {
+    pub(crate) store: Arc<dyn ObjectStore>,
+    pub(crate) parts: Arc<dyn MultipartStore>,
+}
+
+impl Cloud {
+    pub(crate) fn of<S: ObjectStore + MultipartStore>(store: S) -> Cloud {
+        let store = Arc::new(store);
+        Cloud { store: Arc::clone(&store) as _, parts: store }
+    }
+}
 
 /// Clouds, by the scheme of their URLs, and what an answer of no access may be helped by.
-const CLOUDS: &[(&str, Bucket, &str)] = &[
+const CLOUDS: &[(&str, Open, &str)] = &[
     ("s3", aws::store, aws::ACCESS),
     ("gs", google::store, google::ACCESS),
     ("az", azure::store, azure::ACCESS),
@@ -28,6 +44,11 @@ const FILES: &[&str] = &["https", "http"];
 /// Whether URLs of `scheme` are read here.
 pub(crate) fn is_known(scheme: &str) -> bool {
     schemes().any(|known| known.eq_ignore_ascii_case(scheme))
+}
+
+/// Whether URLs of `scheme` are written to here.
+pub(crate) fn is_written(scheme: &str) -> bool {
+    CLOUDS.iter().any(|(known, ..)| known.eq_ignore_ascii_case(scheme))
 }
 
 fn schemes() -> impl Iterator<Item = &'static str> {
@@ -104,7 +125,7 @@ impl Place {
         let (store, base, names, access) = match CLOUDS.iter().find(|(scheme, ..)| *scheme == kind) {
             Some((_, bucket, access)) => {
                 let base = Path::parse(folder.join("/")).map_err(|e| refused(&shown, e.to_string()))?;
-                (bucket(host), base, Names::Listed, *access)
+                (bucket(host, Calls::Read).map(|cloud| cloud.store), base, Names::Listed, *access)
             }
             None => {
                 let store = files::store(directory(&url, &folder), files::basic(&url).as_deref());
@@ -114,6 +135,17 @@ impl Place {
         let store = store.map_err(|why| refused(&shown, why))?;
         Ok(Place { store, kind, base, shown, name, names, secret: secret(&url), access })
     }
+}
+
+/// The bucket that `text` is in, for writing, and what is there.
+pub(crate) fn written(text: &str) -> Result<(Cloud, Place), Error> {
+    // A result has a name, whether it will be a file or a directory.
+    let place = Place::parse(text.trim_end_matches('/'))?;
+    let url = Url::parse(text).map_err(|e| refused(&place.shown, e.to_string()))?;
+    let bucket = CLOUDS.iter().find(|(scheme, ..)| *scheme == place.kind);
+    let bucket = bucket.ok_or_else(|| refused(&place.shown, "it is no bucket".to_owned()))?;
+    let cloud = (bucket.1)(url.host_str().unwrap_or_default(), Calls::Write);
+    Ok((cloud.map_err(|why| refused(&place.shown, why))?, place))
 }
 
 fn refused(shown: &str, why: String) -> Error {

@@ -1,5 +1,6 @@
 //! Threads beside the caller's, on which connections run.
 
+use std::sync::Arc;
 use std::{fmt, io};
 
 use tokio::runtime::Runtime;
@@ -21,6 +22,24 @@ impl Reactor {
     pub(crate) fn wait<F: Future>(&self, future: F) -> F::Output {
         let _inside = self.0.as_ref().map(Runtime::enter);
         futures::executor::block_on(future)
+    }
+}
+
+impl Reactor {
+    /// Lets `future` run beside the caller. Returns what waits for it.
+    pub(crate) fn spawn<T: Send + 'static, F>(
+        self: &Arc<Self>,
+        future: F,
+    ) -> impl FnOnce() -> io::Result<T> + Send + use<T, F>
+    where
+        F: Future<Output = T> + Send + 'static,
+    {
+        let task = self.0.as_ref().map(|runtime| runtime.spawn(future));
+        let reactor = Arc::clone(self);
+        move || match task {
+            Some(task) => reactor.wait(task).map_err(io::Error::other),
+            None => Err(io::Error::other("it has ended")),
+        }
     }
 }
 

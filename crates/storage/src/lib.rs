@@ -29,6 +29,7 @@
 //! What does not happen here: no file's content is understood, but for the frames of [`zstd`].
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
+mod bucket;
 mod error;
 mod identity;
 mod local;
@@ -43,6 +44,7 @@ pub mod zstd;
 use std::fmt;
 use std::sync::Arc;
 
+pub use bucket::{Bucket, Over, PartLimits, Sending, Version};
 pub use error::Error;
 pub use identity::{Changed, Identity};
 pub use local::{Io, LocalFiles};
@@ -116,10 +118,20 @@ pub trait Storage: fmt::Debug + Send + Sync {
 /// A storage, and the name of a file or a directory in it.
 pub type Found = (Arc<dyn Storage>, Name);
 
+/// A bucket, and the name of a file or a directory in it.
+pub type Place = (Arc<dyn Bucket>, Name);
+
 /// Finds the storage of what is called by something else than a path: by a URL.
 pub trait Resolver: fmt::Debug + Send + Sync {
     /// The storage of `location` and the name in it; `None` if this resolver knows nothing of the kind.
     fn resolve(&self, location: &str) -> Option<Result<Found, Error>>;
+
+    /// The bucket that a result called `location` is written to, and its name there; `None` if this resolver writes nothing of
+    /// the kind.
+    fn bucket(&self, location: &str) -> Option<Result<Place, Error>> {
+        let _ = location;
+        None
+    }
 }
 
 /// The scheme of a URL, if `location` is one: `https` of `https://host/path`. One letter is a drive of Windows.

@@ -54,6 +54,13 @@ impl Location {
     }
 }
 
+impl Default for Location {
+    /// The path that names nothing.
+    fn default() -> Location {
+        Location::Path(PathBuf::new())
+    }
+}
+
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

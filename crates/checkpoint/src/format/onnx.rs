@@ -4,13 +4,12 @@
 //! Source: onnx/onnx.proto of onnx 1.23.2, whose messages and fields are named here as they are there.
 
 use std::collections::HashSet;
-use std::path::Path;
 
 use tensor::Dtype;
 
 use crate::error::Error;
 use crate::fault::Fault;
-use crate::write::{Flat, Outgoing, Refusals};
+use crate::write::{Flat, Outgoing, Output, Refusals};
 
 /// The ending of the file with the data, after the name of the model (as `torch.onnx.export` has it).
 pub(crate) const DATA: &str = ".data";
@@ -103,11 +102,15 @@ pub(crate) fn data(tensors: &[Outgoing]) -> Result<Flat, Error> {
     Ok(Flat { head: vec![], between: vec![], offsets, len })
 }
 
-/// The name by which a model at `path` knows the file with its data.
-pub(crate) fn location(path: &Path) -> Result<String, Error> {
-    let refuse = |why| Err(Error::whole(path, Fault::Unnamed { why }));
-    match path.file_name().map(|name| name.to_str()) {
-        None => Err(Error::whole(path, Fault::NoFileName)),
+/// The name by which a model at `output` knows the file with its data.
+pub(crate) fn location(output: &Output) -> Result<String, Error> {
+    let refuse = |why| Err(Error::whole(output.location(), Fault::Unnamed { why }));
+    let name = match output {
+        Output::Path(path) => path.file_name().map(|name| name.to_str()),
+        Output::Bucket { name, .. } => (!name.is_root()).then(|| Some(name.file_name())),
+    };
+    match name {
+        None => Err(Error::whole(output.location(), Fault::NoFileName)),
         Some(None) => refuse("the name is not UTF-8, as all text in the file is"),
         // Anywhere in it: onnx/checker.cc, `resolve_external_data_location`.
         Some(Some(name)) if name.contains("..") => refuse("readers refuse names with `..`"),
@@ -257,7 +260,7 @@ mod tests {
 
     #[test]
     fn a_name_that_readers_refuse_is_refused() {
-        let of = |path: &str| location(Path::new(path)).map_err(|e| e.to_string());
+        let of = |path: &str| location(&Output::from(path)).map_err(|e| e.to_string());
         assert_eq!(of("a/../b/m.onnx").unwrap(), "m.onnx.data");
         assert!(of("a/m..onnx").unwrap_err().contains("`..`"));
         assert!(of("/").is_err());

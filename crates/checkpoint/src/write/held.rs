@@ -15,7 +15,10 @@ use storage::platform::sync;
 use super::journal::{Journal, Removing};
 use super::place::{self, JOURNAL, work_of};
 use super::zstd::Zstd;
-use super::{system, writer::Writer};
+use super::{
+    system,
+    writer::{Place, Writer},
+};
 use crate::error::Error;
 use crate::fault::Fault;
 
@@ -52,7 +55,10 @@ impl Held {
     /// # Errors
     /// If the system fails.
     pub fn release(mut self) -> Result<u64, Error> {
-        self.writer.place.release()?;
+        match &mut self.writer.0 {
+            Place::Files(files) => files.place.release()?,
+            Place::Bucket(bucket) => bucket.release()?,
+        }
         Ok(self.bytes)
     }
 
@@ -60,10 +66,17 @@ impl Held {
     /// `note` is for the process that continues this.
     ///
     /// # Errors
-    /// If a file is another now, or the system fails.
+    /// If a file is another now, the result is in a bucket, or the system fails.
     pub fn remove(mut self, files: &[(PathBuf, Identity)], note: Value) -> Result<(), Error> {
         let absolute = |path: &Path| std::path::absolute(path).map_err(|e| Error::io(path, "look at", e));
-        let place = &mut self.writer.place;
+        let place = match &mut self.writer.0 {
+            Place::Files(files) => &mut files.place,
+            Place::Bucket(bucket) => {
+                let what = "the source of a result in a bucket is not removed";
+                let refused = io::Error::new(io::ErrorKind::Unsupported, what);
+                return bucket.release().and(Err(Error::io(bucket.destination(), "release", refused)));
+            }
+        };
         let places = place.places().map(absolute).collect::<Result<_, _>>()?;
         let stamped = |(path, was): &(PathBuf, Identity)| Ok((absolute(path)?, stamp(was)));
         let files = files.iter().map(stamped).collect::<Result<_, Error>>()?;

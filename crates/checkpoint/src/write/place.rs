@@ -9,6 +9,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use storage::Location;
 use storage::platform::{self, Room, sync};
 
 use super::OutFile;
@@ -79,7 +80,9 @@ impl OutputPlace {
                     beside.push(&file.name);
                     path.with_file_name(beside)
                 }
-                DestinationKind::Parts => path.with_file_name(format!("{}{}{GGUF}", stem(path), file.name)),
+                DestinationKind::Parts => {
+                    path.with_file_name(named(kind, &name.to_string_lossy(), &file.name))
+                }
                 DestinationKind::Folder => output.join(&file.name),
             };
             if kind == DestinationKind::Folder {
@@ -406,8 +409,9 @@ fn parts_at(path: &Path) -> Result<Vec<PathBuf>, Error> {
 }
 
 /// The first of `paths` at which, or below which, one of `sources` is.
-fn source_at<'a>(mut paths: impl Iterator<Item = &'a PathBuf>, sources: &[PathBuf]) -> Option<&'a Path> {
-    let sources: Vec<PathBuf> = sources.iter().filter_map(|path| path.canonicalize().ok()).collect();
+fn source_at<'a>(mut paths: impl Iterator<Item = &'a PathBuf>, sources: &[Location]) -> Option<&'a Path> {
+    let sources: Vec<PathBuf> =
+        sources.iter().filter_map(|source| source.path()?.canonicalize().ok()).collect();
     let holds = |path: &Path| sources.iter().any(|source| source.starts_with(path));
     paths.find(|path| path.canonicalize().is_ok_and(|path| holds(&path))).map(PathBuf::as_path)
 }
@@ -435,21 +439,34 @@ fn parent(path: &Path) -> &Path {
     path.parent().filter(|p| *p != Path::new("")).unwrap_or(Path::new("."))
 }
 
-/// The name of `path` without the extension of GGUF.
-fn stem(path: &Path) -> String {
-    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    name.strip_suffix(GGUF).map_or_else(|| name.clone(), str::to_owned)
+/// `name` without the extension of GGUF.
+fn stem(name: &str) -> &str {
+    name.strip_suffix(GGUF).unwrap_or(name)
+}
+
+/// Returns true if `name` is that of a part of the checkpoint called `whole`.
+pub(super) fn is_part_of(name: &str, whole: &str) -> bool {
+    Numbered::parse(name).is_some_and(|part| part.prefix == stem(whole) && part.suffix == GGUF)
+}
+
+/// The name of a file of the draft beside or in what is called `whole`, as it is of `kind`.
+pub(super) fn named(kind: DestinationKind, whole: &str, file: &str) -> String {
+    match kind {
+        DestinationKind::File | DestinationKind::Parts if file.is_empty() => whole.to_owned(),
+        DestinationKind::File => format!("{whole}{file}"),
+        DestinationKind::Parts => format!("{}{file}{GGUF}", stem(whole)),
+        DestinationKind::Folder => file.to_owned(),
+    }
 }
 
 /// Returns the paths that exist at `path` and beside it under the names of its parts, sorted.
 fn family(path: &Path) -> io::Result<Vec<PathBuf>> {
-    let stem = stem(path);
+    let own = path.file_name().unwrap_or_default();
     let mut found = vec![];
     for entry in fs::read_dir(parent(path))? {
         let name = entry?.file_name();
-        let is_part =
-            |name: &str| Numbered::parse(name).is_some_and(|part| part.prefix == stem && part.suffix == GGUF);
-        if Some(&*name) == path.file_name() || name.to_str().is_some_and(is_part) {
+        let is_part = |name: &str| is_part_of(name, &own.to_string_lossy());
+        if name == own || name.to_str().is_some_and(is_part) {
             found.push(path.with_file_name(name));
         }
     }
@@ -457,45 +474,62 @@ fn family(path: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Why a directory must not be replaced: it is no checkpoint, or holds what is not of one. All files of a checkpoint have
-/// names that a conversion gives.
+/// Why the directory at `path` must not be replaced.
 fn only_a_checkpoint(path: &Path) -> Result<Option<Fault>, Error> {
-    let failed = |e| Error::io(path, "list", e);
-    let (mut is_model, mut is_empty) = (false, true);
-    let mut foreign = vec![];
-    for entry in fs::read_dir(path).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        let name = entry.file_name().to_string_lossy().into_owned();
-        is_empty = false;
-        is_model |= name == hf::CONFIG || name == squish::MANIFEST;
-        if name == squish::TENSORS && entry.file_type().map_err(failed)?.is_dir() {
-            foreign.extend(no_arrays(&entry.path()).map_err(failed)?);
-        } else if entry.file_type().map_err(failed)?.is_dir()
-            || !(hf::is_written(&name) || name == squish::MANIFEST)
-        {
-            foreign.push(name);
-        }
+    let listed = |path: &Path| -> Result<Vec<Entry>, Error> {
+        let failed = |e| Error::io(path, "list", e);
+        let entry = |entry: io::Result<fs::DirEntry>| -> io::Result<Entry> {
+            let entry = entry?;
+            let kind = if entry.file_type()?.is_dir() { EntryKind::Folder } else { EntryKind::File };
+            Ok((entry.file_name().to_string_lossy().into_owned(), kind))
+        };
+        let entries = fs::read_dir(path).map_err(failed)?.map(entry);
+        entries.collect::<io::Result<_>>().map_err(failed)
+    };
+    not_replaced(&listed(path)?, || listed(&path.join(squish::TENSORS)))
+}
+
+/// A name in a directory, and what it is.
+pub(super) type Entry = (String, EntryKind);
+
+/// What a name of a directory stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EntryKind {
+    File,
+    Folder,
+    /// The storage does not tell.
+    Unknown,
+}
+
+/// Why a directory of `entries` must not be replaced: it is no checkpoint, or holds what is not of one. All files of a checkpoint
+/// have names that a conversion gives. `arrays` lists its directory of arrays.
+pub(super) fn not_replaced(
+    entries: &[Entry],
+    arrays: impl FnOnce() -> Result<Vec<Entry>, Error>,
+) -> Result<Option<Fault>, Error> {
+    let is_model = entries.iter().any(|(name, _)| name == hf::CONFIG || name == squish::MANIFEST);
+    let has_arrays = |(name, kind): &&Entry| name == squish::TENSORS && *kind != EntryKind::File;
+    let mut foreign: Vec<String> = vec![];
+    if entries.iter().any(|entry| has_arrays(&entry)) {
+        let no_array = |(name, kind): &Entry| {
+            let is_array = name.strip_suffix(npy::ZSTD).unwrap_or(name).ends_with(npy::SUFFIX);
+            *kind == EntryKind::Folder || !(name == squish::READY || is_array)
+        };
+        let others = arrays()?.into_iter().filter(no_array);
+        foreign.extend(others.map(|(name, _)| format!("{}/{name}", squish::TENSORS)));
     }
+    let others = entries.iter().filter(|entry| {
+        let (name, kind) = *entry;
+        !has_arrays(entry)
+            && (*kind == EntryKind::Folder || !(hf::is_written(name) || name == squish::MANIFEST))
+    });
+    foreign.extend(others.map(|(name, _)| name.clone()));
     foreign.sort_unstable();
-    Ok(match (is_model || is_empty, foreign.is_empty()) {
+    Ok(match (is_model || entries.is_empty(), foreign.is_empty()) {
         (false, _) => Some(Fault::Exists { what: "the directory there is no model, so it is not replaced" }),
         (true, false) => Some(Fault::Foreign { names: foreign }),
         (true, true) => None,
     })
-}
-
-/// Lists the entries of a directory of arrays that are no arrays.
-fn no_arrays(folder: &Path) -> io::Result<Vec<String>> {
-    let mut others = vec![];
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let is_array = name.strip_suffix(npy::ZSTD).unwrap_or(&name).ends_with(npy::SUFFIX);
-        if entry.file_type()?.is_dir() || !(name == squish::READY || is_array) {
-            others.push(format!("{}/{name}", squish::TENSORS));
-        }
-    }
-    Ok(others)
 }
 
 #[cfg(test)]

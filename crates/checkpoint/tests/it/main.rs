@@ -2,6 +2,7 @@
 
 extern crate weighbridge_checkpoint as checkpoint;
 
+mod bucket;
 mod companions;
 mod config_keys;
 mod ctranslate2;

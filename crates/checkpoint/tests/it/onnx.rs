@@ -14,7 +14,7 @@ use crate::write::{bytes, outgoing};
 /// Writes all tensors of `source` to `path`.
 fn write(source: &Checkpoint, props: &[(String, String)], path: &Path, overwrite: bool) -> Result<(), Error> {
     let mut writer = Draft::onnx(outgoing(source), props.to_vec())?.create(path, overwrite)?;
-    assert_eq!(writer.destination(), path);
+    assert_eq!(writer.destination(), path.into());
     for entry in source.entries() {
         let planes = bytes(source, entry);
         writer.tensor(&planes.iter().map(Vec::as_slice).collect::<Vec<_>>())?;
@@ -72,7 +72,8 @@ fn both_files_are_one_result() {
     assert_eq!(fs::read_dir(dir.path("")).unwrap().count(), 2, "nothing else is left");
     // What is read is not replaced, as data neither.
     let draft = Draft::onnx(outgoing(&source), vec![]).unwrap();
-    let options = WriteOptions { overwrite: true, sources: vec![data.clone()], ..WriteOptions::default() };
+    let options =
+        WriteOptions { overwrite: true, sources: vec![data.clone().into()], ..WriteOptions::default() };
     assert_snapshot!(dir.text(&draft.create_with(&model, &options).unwrap_err()), @"
     `DIR/x.onnx.data`: the source and the destination are the same
     hint: write to another path, and replace the source when you have checked the result

@@ -99,7 +99,7 @@ fn what_was_written_is_continued_and_comes_out_the_same() {
             let here = dir.path(&format!("again{i}"));
             put_tree(&here, state);
             let (_, draft) = drafts(&gguf, &hf).remove(case);
-            let mut writer = draft.create_with(&here.join(name), &often()).unwrap();
+            let mut writer = draft.create_with(here.join(name), &often()).unwrap();
             let there = rest(source, &mut writer);
             assert!(there <= i + 1);
             counts.push(there);

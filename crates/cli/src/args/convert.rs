@@ -38,7 +38,7 @@ pub(crate) struct ConvertArgs {
     /// hf:OWNER/NAME
     pub(crate) source: PathBuf,
     /// The file or directory to write. It appears when it is complete
-    #[arg(value_parser = super::written())]
+    #[arg(value_parser = super::written_or_bucket())]
     pub(crate) destination: PathBuf,
     /// The format to write [default: by the extension of DESTINATION]
     #[arg(long, value_enum)]

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args as ClapArgs, ValueEnum};
 use weighbridge::OpenOptions;
-use weighbridge::checkpoint::Io;
-use weighbridge::checkpoint::More;
+use weighbridge::checkpoint::{Io, More, Output};
+#[cfg(feature = "http")]
+use weighbridge::storage::Resolver as _;
 use weighbridge::storage::url_scheme;
 
 /// How a checkpoint is opened and read.
@@ -82,6 +83,32 @@ pub(crate) fn written() -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new().try_map(|path| {
         if is_elsewhere(&path) { Err("results are written to this machine: wanted a path") } else { Ok(path) }
     })
+}
+
+/// The path of a checkpoint that is written to this machine, or the URL of one that is written to a bucket.
+pub(crate) fn written_or_bucket() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(|path| {
+        #[cfg(feature = "http")]
+        let (is_bucket, wanted) = (
+            path.to_str().is_some_and(weighbridge::remote::is_bucket),
+            "results are written to this machine or to a bucket: wanted a path, or a URL of s3, gs or az",
+        );
+        #[cfg(not(feature = "http"))]
+        let (is_bucket, wanted) = (false, "results are written to this machine: wanted a path");
+        if is_elsewhere(&path) && !is_bucket { Err(wanted) } else { Ok(path) }
+    })
+}
+
+/// Where the result that is called `path` is written to.
+pub(crate) fn output(path: &Path) -> Result<Output, weighbridge::Error> {
+    #[cfg(feature = "http")]
+    if let Some(url) = path.to_str()
+        && let Some(bucket) = weighbridge::remote::Servers::from_env().bucket(url)
+    {
+        let (bucket, name) = bucket.map_err(weighbridge::checkpoint::Error::from)?;
+        return Ok(Output::Bucket { bucket, name });
+    }
+    Ok(Output::from(path))
 }
 
 /// `PATH`, or `PREFIX=PATH`.

@@ -128,12 +128,13 @@ pub(crate) fn run(args: &CompressArgs) -> Result<(), Failure> {
     });
     line.clear();
     let (report, mut result) = ran.map_err(weighbridge::Error::from)?;
+    let place = report.destination.path().unwrap_or(destination);
     let bytes = bytes.saturating_sub(report.zstd.saved);
     let mut source_files = vec![];
     if args.delete_source {
         let again =
             Conversion::new(&checkpoint, layout, format, &options).map_err(weighbridge::Error::from)?;
-        let verified = again.verify(&report.destination, &mut pool, &mut |progress| {
+        let verified = again.verify(place, &mut pool, &mut |progress| {
             line.show(|| format!("[{}/{}] compared {}", progress.index + 1, progress.total, progress.name));
             work.flow()
         });
@@ -151,7 +152,7 @@ pub(crate) fn run(args: &CompressArgs) -> Result<(), Failure> {
     drop((pool, compensation));
     // With files to delete, it can be continued from here.
     let result = if source_files.is_empty() { result.release().map(|_| None)? } else { Some(result) };
-    let cost = held.as_ref().map(|held| held.cost(&work, &report.destination)).transpose()?;
+    let cost = held.as_ref().map(|held| held.cost(&work, place)).transpose()?;
     let (cost, comparing) = cost.unzip();
     steps.extend(comparing);
     let deleted = source_files.iter().map(|(path, _)| path.clone()).collect();

@@ -15,7 +15,7 @@ use weighbridge::convert::{
 use weighbridge::planner::Encoding;
 use weighbridge::tensor::{Bytes, counted};
 
-use crate::args::ConvertArgs;
+use crate::args::{ConvertArgs, output};
 use crate::failure::{Failure, INTERRUPTED};
 use crate::json;
 use crate::keys::Doubts;
@@ -61,7 +61,8 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
     let stop = stop_on_interrupt();
     let mut pool = Pool::new(args.write.threads.map_or_else(Pool::available, usize::from));
     let line = Line::new();
-    let report = conversion.run(&args.destination, &mut pool, &mut |progress| {
+    let output = output(&args.destination)?;
+    let report = conversion.run(output, &mut pool, &mut |progress| {
         line.show(|| now(progress));
         if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
@@ -134,7 +135,7 @@ fn text(
     use std::fmt::Write;
     let (before, after) = report.bytes();
     let bits = after as f64 * 8.0 / report.elements().max(1) as f64;
-    let title = format!("{} → {}", args.source.display(), report.destination.display());
+    let title = format!("{} → {}", args.source.display(), report.destination);
     let mut out = format!(
         "{}\n  {}, {} → {} ({bits:.2} bits a weight) in {:.1} s\n",
         style::heading(&title),

@@ -167,10 +167,10 @@ impl<'a> Compress<'a> {
         cost: Option<&Agreement>,
         resident: Resident,
     ) -> Compress<'a> {
-        let destination = report.map_or(destination, |report| &report.destination);
+        let written = report.map(|report| report.destination.to_string());
         Compress {
             source: shown(source),
-            destination: destination.display().to_string(),
+            destination: written.unwrap_or_else(|| destination.display().to_string()),
             limit: found.limit,
             bytes,
             parameters: found.elements,

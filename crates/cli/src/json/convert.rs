@@ -161,7 +161,7 @@ impl<'a> Convert<'a> {
         let (bytes_before, bytes) = report.bytes();
         Convert {
             source: shown(source),
-            destination: report.destination.display().to_string(),
+            destination: report.destination.to_string(),
             parameters: report.elements(),
             bytes_before,
             bytes,

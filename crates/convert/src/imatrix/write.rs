@@ -94,10 +94,9 @@ pub fn write_calibration(
     let draft = Draft::gguf(outgoing.collect(), &pairs)?;
     let options = WriteOptions { overwrite, ..WriteOptions::default() };
     let mut writer = draft.create_with(path.as_ref(), &options)?;
-    let destination = writer.destination().to_owned();
     for values in tensors.values() {
         writer.tensor(&[&values.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>()])?;
     }
     writer.finish()?;
-    Ok(destination)
+    Ok(path.as_ref().to_owned())
 }

@@ -65,7 +65,7 @@ fn convert(
 ) -> (ConvertReport, Vec<u8>) {
     let conversion = Conversion::new(source, layout, OutputFormat::Onnx, options).unwrap();
     let report = conversion.run(to, &mut Pool::new(2), &mut |_| ControlFlow::Continue(())).unwrap();
-    assert_eq!(report.destination, to);
+    assert_eq!(report.destination, to.into());
     (report, std::fs::read(to).unwrap())
 }
 

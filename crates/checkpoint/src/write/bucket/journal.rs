@@ -1,0 +1,219 @@
+//! What has been sent to a bucket, written down beside the result.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+use storage::{Bucket, Name, Over};
+
+use crate::error::Error;
+use crate::fault::Fault;
+use crate::write::place::JOURNAL;
+
+/// A longer journal is not ours.
+const LONGEST: u64 = 1 << 30;
+
+/// The journal of a result, as this process knows it.
+pub(super) struct Journal {
+    name: Name,
+    fingerprint: String,
+    /// The version that was written or read last.
+    tag: Option<String>,
+    /// The length of that version, in bytes.
+    len: u64,
+    /// What was begun of each file.
+    pub(super) uploads: Vec<Option<Upload>>,
+    /// The caller's notes on tensors.
+    pub(super) notes: BTreeMap<usize, Value>,
+    /// Once everything is sent: the versions that the files replace, and what goes then.
+    pub(super) finishing: Option<(Vec<Option<String>>, Vec<Name>)>,
+}
+
+/// A file that is being sent.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Upload {
+    name: Name,
+    id: String,
+    /// The tags of its parts.
+    pub(super) tags: Vec<Option<String>>,
+}
+
+impl Journal {
+    /// Reads the journal in the directory `dir`. What another result has left there is removed, and so is what was sent for it.
+    pub(super) fn open(
+        bucket: &Arc<dyn Bucket>,
+        dir: &Name,
+        fingerprint: &str,
+        files: usize,
+    ) -> Result<Journal, Error> {
+        let name = dir.join(JOURNAL).map_err(Error::of_member)?;
+        let mut journal = Journal {
+            name,
+            fingerprint: fingerprint.to_owned(),
+            tag: None,
+            len: 0,
+            uploads: vec![None; files],
+            notes: BTreeMap::new(),
+            finishing: None,
+        };
+        let Some((bytes, version)) = bucket.get(&journal.name, LONGEST).map_err(Error::of_member)? else {
+            return Ok(journal);
+        };
+        (journal.tag, journal.len) = (Some(version.tag), version.len);
+        let read = serde_json::from_slice(&bytes).ok().and_then(|value| journal.read(&value));
+        match read {
+            Some(true) if journal.uploads.len() == files => {}
+            Some(_) => {
+                // The later command has the place.
+                journal.abort(&**bucket);
+                (journal.uploads, journal.notes, journal.finishing) =
+                    (vec![None; files], BTreeMap::new(), None);
+            }
+            None => {
+                let what = "something is there that is not ours, where the unfinished result is to be";
+                return Err(Error::whole(bucket.location(&journal.name), Fault::Exists { what }));
+            }
+        }
+        Ok(journal)
+    }
+
+    /// Takes over what `value` says. True if it is of the same result; `None` if it is no journal.
+    fn read(&mut self, value: &Value) -> Option<bool> {
+        let same = value.get("fingerprint")?.as_str()? == self.fingerprint;
+        let tag = |value: &Value| match value {
+            Value::Null => Some(None),
+            other => other.as_str().map(|tag| Some(tag.to_owned())),
+        };
+        let tags = |value: &Value| value.as_array()?.iter().map(tag).collect::<Option<Vec<_>>>();
+        let name = |value: &Value| Name::parse(value.as_str()?).ok();
+        let upload = |value: &Value| match value {
+            Value::Null => Some(None),
+            value => Some(Some(Upload {
+                name: name(value.get("name")?)?,
+                id: value.get("id")?.as_str()?.to_owned(),
+                tags: tags(value.get("parts")?)?,
+            })),
+        };
+        let uploads: Option<Vec<_>> = value.get("uploads")?.as_array()?.iter().map(upload).collect();
+        let note = |note: &Value| Some((usize::try_from(note.get(0)?.as_u64()?).ok()?, note.get(1)?.clone()));
+        let notes: Option<BTreeMap<_, _>> = value.get("tensors")?.as_array()?.iter().map(note).collect();
+        let finishing = match value.get("finishing")? {
+            Value::Null => None,
+            value => {
+                let stale: Option<Vec<Name>> = value.get("goes")?.as_array()?.iter().map(name).collect();
+                Some((tags(value.get("was")?)?, stale?))
+            }
+        };
+        (self.uploads, self.notes, self.finishing) = (uploads?, notes?, finishing);
+        Some(same)
+    }
+
+    fn value(&self) -> Value {
+        let upload = |upload: &Option<Upload>| match upload {
+            Some(Upload { name, id, tags }) => json!({"name": name.as_str(), "id": id, "parts": tags}),
+            None => Value::Null,
+        };
+        let finishing = self.finishing.as_ref().map(
+            |(was, stale)| json!({"was": was, "goes": stale.iter().map(Name::as_str).collect::<Vec<_>>()}),
+        );
+        let notes: Vec<Value> = self.notes.iter().map(|(index, note)| json!([index, note])).collect();
+        let mut value = Map::new();
+        value.insert("fingerprint".to_owned(), json!(self.fingerprint));
+        value.insert("uploads".to_owned(), self.uploads.iter().map(upload).collect());
+        value.insert("tensors".to_owned(), notes.into());
+        value.insert("finishing".to_owned(), json!(finishing));
+        value.into()
+    }
+
+    /// Where it is.
+    pub(super) fn name(&self) -> &Name {
+        &self.name
+    }
+
+    /// Its length when it was written last, in bytes.
+    pub(super) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Returns true if there is one in the bucket.
+    pub(super) fn is_written(&self) -> bool {
+        self.tag.is_some()
+    }
+
+    /// What the server calls the upload of `file`, if it was begun.
+    pub(super) fn upload(&self, file: usize) -> Option<&str> {
+        Some(&self.uploads.get(file)?.as_ref()?.id)
+    }
+
+    /// The upload of `file` was begun, of `parts` parts.
+    pub(super) fn begun(&mut self, file: usize, name: &Name, id: String, parts: usize) {
+        if let Some(upload) = self.uploads.get_mut(file) {
+            *upload = Some(Upload { name: name.clone(), id, tags: vec![None; parts] });
+        }
+    }
+
+    /// The bucket has a part.
+    pub(super) fn arrived(&mut self, file: usize, part: usize, tag: String) {
+        let tags = self.uploads.get_mut(file).and_then(Option::as_mut).map(|upload| &mut upload.tags);
+        if let Some(of) = tags.and_then(|tags| tags.get_mut(part)) {
+            *of = Some(tag);
+        }
+    }
+
+    /// The upload of `file`, all of which has been sent, and the tags of its parts.
+    pub(super) fn sent(&self, file: usize) -> Option<(&str, Vec<String>)> {
+        let upload = self.uploads.get(file)?.as_ref()?;
+        Some((&upload.id, upload.tags.iter().cloned().collect::<Option<_>>()?))
+    }
+
+    /// Everything is sent. Files replace the versions `was`, and `stale` go.
+    pub(super) fn finish(&mut self, was: Vec<Option<String>>, stale: Vec<Name>) {
+        self.finishing = Some((was, stale));
+    }
+
+    /// Writes it over the version that this process knows.
+    pub(super) fn write(&mut self, bucket: &dyn Bucket) -> Result<(), Error> {
+        let bytes = serde_json::to_vec(&self.value()).unwrap_or_default();
+        let over = self.tag.as_deref().map_or(Over::Nothing, Over::Tag);
+        let len = bytes.len() as u64;
+        match bucket.put(&self.name, bytes, over) {
+            Ok(tag) => {
+                (self.tag, self.len) = (Some(tag), len);
+                Ok(())
+            }
+            Err(error) if super::is_taken(&error) => {
+                // What it has is not ours to remove any more.
+                (self.tag, self.uploads) = (None, vec![None; self.uploads.len()]);
+                Err(Error::whole(bucket.location(&self.name.parent()), Fault::Busy))
+            }
+            Err(error) => Err(Error::of_member(error)),
+        }
+    }
+
+    /// Removes it.
+    pub(super) fn remove(&mut self, bucket: &dyn Bucket) -> Result<(), Error> {
+        if self.tag.take().is_some() {
+            bucket.remove(&self.name).map_err(Error::of_member)?;
+        }
+        Ok(())
+    }
+
+    /// Removes what was sent, and the journal, as far as the server lets us.
+    pub(super) fn forget(&mut self, bucket: &dyn Bucket) {
+        self.abort(bucket);
+        let _ = self.remove(bucket);
+    }
+
+    /// What was sent of `file` is of no use.
+    pub(super) fn restart(&mut self, bucket: &dyn Bucket, file: usize) {
+        if let Some(Upload { name, id, .. }) = self.uploads.get_mut(file).and_then(Option::take) {
+            let _ = bucket.abort(&name, &id);
+        }
+    }
+
+    fn abort(&self, bucket: &dyn Bucket) {
+        for Upload { name, id, .. } in self.uploads.iter().flatten() {
+            let _ = bucket.abort(name, id);
+        }
+    }
+}
