@@ -99,8 +99,13 @@ def proxy(to, delay=0.02, breaks=50):
                 client.sendall(data)
         except OSError:
             pass
-        client.close()
-        server.close()
+        # The other thread reads from it: a mere `close` would not end the connection.
+        for end in (client, server):
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+            end.close()
 
     def accept():
         while True:

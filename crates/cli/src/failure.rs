@@ -166,6 +166,24 @@ impl Failure {
         self.said().0.into_iter().collect()
     }
 
+    /// Several failures as one; `None` if there are none.
+    #[cfg(feature = "serve")]
+    pub(crate) fn all(mut failures: Vec<Failure>) -> Option<Failure> {
+        match failures.len() {
+            0 | 1 => failures.pop(),
+            // The exit code of a wrong command line is kept if nothing else is wrong.
+            _ if failures.iter().all(Failure::is_usage) => {
+                let said: Vec<String> =
+                    failures.iter().map(|failure| failure.diagnostics().to_string()).collect();
+                Some(Failure::Usage(said.join("\n")))
+            }
+            _ => {
+                let problems = failures.iter().flat_map(|failure| failure.said().0);
+                Some(Failure::Problems(problems.collect()))
+            }
+        }
+    }
+
     /// What is wrong.
     pub(crate) fn said(&self) -> Said {
         match self {

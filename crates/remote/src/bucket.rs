@@ -13,7 +13,7 @@ use storage::{Bucket, ByteSource, Error, Location, Name, Over, PartLimits, Sendi
 use crate::objects::Objects;
 use crate::place::{Cloud, Place};
 use crate::reactor::Reactor;
-use crate::refusal::said;
+use crate::refusal::{again, said};
 
 /// Parts of S3 have at least 5 MiB, and there are at most 10,000 of them; so it is in Google's protocol. Azure takes more.
 /// <https://docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html>
@@ -73,7 +73,8 @@ impl Bucket for Uploads {
     }
 
     fn version(&self, name: &Name) -> Result<Option<Version>, Error> {
-        match self.reactor.wait(self.cloud.store.head(&self.path(name)?)) {
+        let path = self.path(name)?;
+        match self.reactor.wait(again(async || self.cloud.store.head(&path).await)) {
             Ok(meta) => Ok(Some(version(meta))),
             Err(object_store::Error::NotFound { .. }) => Ok(None),
             Err(error) => Err(self.failed(name, "look at", &error)),
@@ -82,13 +83,14 @@ impl Bucket for Uploads {
 
     fn get(&self, name: &Name, most: u64) -> Result<Option<(Vec<u8>, Version)>, Error> {
         let path = self.path(name)?;
-        let read = async {
+        let read = async || {
             let answer = self.cloud.store.get(&path).await?;
             let version = version(answer.meta.clone());
             let bytes = if version.len > most { Bytes::new() } else { answer.bytes().await? };
             Ok((bytes, version))
         };
-        match self.reactor.wait(read) {
+        let read = self.reactor.wait(again(read));
+        match read {
             Ok((_, version)) if version.len > most => {
                 let why = format!("it has {} bytes, and at most {most} are read", version.len);
                 Err(self.io(name, "read", io::ErrorKind::FileTooLarge, &why))
@@ -123,7 +125,7 @@ impl Bucket for Uploads {
 
     fn begin(&self, name: &Name) -> Result<String, Error> {
         let path = self.path(name)?;
-        let begun = self.reactor.wait(self.cloud.parts.create_multipart(&path));
+        let begun = self.reactor.wait(again(async || self.cloud.parts.create_multipart(&path).await));
         begun.map_err(|error| self.failed(name, "write", &error))
     }
 
@@ -148,9 +150,10 @@ impl Bucket for Uploads {
 
     fn complete(&self, name: &Name, upload: &str, parts: &[String]) -> Result<(), Error> {
         let path = self.path(name)?;
-        let parts = parts.iter().map(|tag| PartId { content_id: tag.clone() }).collect();
+        let parts: Vec<PartId> = parts.iter().map(|tag| PartId { content_id: tag.clone() }).collect();
         let upload = upload.to_owned();
-        match self.reactor.wait(self.cloud.parts.complete_multipart(&path, &upload, parts)) {
+        let complete = async || self.cloud.parts.complete_multipart(&path, &upload, parts.clone()).await;
+        match self.reactor.wait(again(complete)) {
             Ok(_) => Ok(()),
             // Azure knows no uploads: blocks that are in a blob already are no blocks any more.
             Err(error) if self.kind == "az" && said(&error).contains(" 400") => {

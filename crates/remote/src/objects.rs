@@ -14,7 +14,7 @@ use storage::{ByteSource, Error, Location, MOST_NAMES, Name, Storage};
 use crate::object::Object;
 use crate::place::{Names, Place};
 use crate::reactor::Reactor;
-use crate::refusal::into_io;
+use crate::refusal::{again, into_io};
 use crate::usual::USUAL;
 
 /// Requests under way while files are opened.
@@ -124,7 +124,8 @@ impl Objects {
         }
         let path = self.path(dir)?;
         // Pages may have no end.
-        let list = async { tokio::time::timeout(LIST, self.store().list_with_delimiter(Some(&path))).await };
+        let list = again(async || self.store().list_with_delimiter(Some(&path)).await);
+        let list = async { tokio::time::timeout(LIST, list).await };
         let late = |_| {
             let why = format!("its list takes longer than {} s", LIST.as_secs());
             Error::io(self.location(dir), "list", io::Error::new(io::ErrorKind::TimedOut, why))

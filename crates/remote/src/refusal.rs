@@ -1,6 +1,7 @@
 //! What a server refused, as errors of reading.
 
 use std::io;
+use std::time::Duration;
 
 /// The error of a file of which the server has another version than was opened.
 pub(crate) fn changed() -> io::Error {
@@ -45,4 +46,28 @@ pub(crate) fn said(error: &object_store::Error) -> String {
         return "the server gives whole files alone, not ranges of them".to_owned();
     }
     line.chars().take(300).collect()
+}
+
+/// Asks again if the answer breaks off on the way: requests are made again by themselves, answers with a body are not.
+pub(crate) async fn again<T>(
+    ask: impl AsyncFn() -> Result<T, object_store::Error>,
+) -> Result<T, object_store::Error> {
+    for tries in 0..MOST_BREAKS {
+        match ask().await {
+            Err(error @ object_store::Error::Generic { .. }) if !is_answer(&error) => {
+                tokio::time::sleep(Duration::from_millis(50 << tries)).await;
+            }
+            other => return other,
+        }
+    }
+    ask().await
+}
+
+/// How many answers after each other may break off.
+const MOST_BREAKS: u32 = 6;
+
+/// True if it is what the server answers.
+fn is_answer(error: &object_store::Error) -> bool {
+    let said = said(error);
+    said.starts_with("the server answers") || said.starts_with("the server gives")
 }

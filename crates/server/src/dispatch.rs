@@ -15,6 +15,7 @@ use weighbridge::Task;
 
 use crate::fleet::{Entry, Fleet};
 use crate::guard;
+use crate::host::within;
 use crate::live::Held;
 use crate::ollama;
 use crate::refusal::Refusal;
@@ -34,16 +35,18 @@ async fn given(fleet: &Arc<Fleet>, task: Task, request: Request) -> Result<Respo
     let first = entries.next().ok_or_else(|| Refusal::failed("no model has this task"))?;
     // One alone refuses other names than its own. Of several, none is touched before it is clear which is meant.
     let only = if entries.next().is_none() { first.held() } else { None };
-    let (held, request) = if task == Task::Speech {
+    if task == Task::Speech {
         // A sound may take a while to come: the model itself reads it.
-        match only {
+        let (held, request) = match only {
             Some(held) => (held, request),
             None => of_form(fleet, first, request).await?,
-        }
-    } else {
-        let (parts, body) = request.into_parts();
-        let whole = Request::from_parts(parts.clone(), body);
-        let bytes = guard::body(&fleet.shared, whole).await?;
+        };
+        return Ok(answer(&held, request).await);
+    }
+    let (parts, body) = request.into_parts();
+    let whole = Request::from_parts(parts.clone(), body);
+    let bytes = guard::body(&fleet.shared, whole).await?;
+    within(fleet.shared.deadline(), async {
         let held = match only {
             Some(held) => held,
             None => {
@@ -52,11 +55,15 @@ async fn given(fleet: &Arc<Fleet>, task: Task, request: Request) -> Result<Respo
                 fleet.held(entry).await?
             }
         };
-        (held, Request::from_parts(parts, Body::from(bytes)))
-    };
+        Ok(answer(&held, Request::from_parts(parts, Body::from(bytes))).await)
+    })
+    .await
+}
+
+async fn answer(held: &Held, request: Request) -> Response<Body> {
     let router = held.0.router.clone();
     // A router never fails. Once it has answered, the places of the model say what it still does.
-    Ok(router.oneshot(request).await.unwrap_or_else(|never| match never {}))
+    router.oneshot(request).await.unwrap_or_else(|never| match never {})
 }
 
 /// The field of a body that is read here. A model refuses a body whose field is not a string, and says what else is wrong with it.

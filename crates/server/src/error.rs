@@ -10,7 +10,7 @@ use crate::offer::NotLoaded;
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The model cannot be loaded.
+    /// The model cannot be loaded, or several cannot.
     #[error("{}", lines(&.0.problems))]
     Model(NotLoaded),
     /// The model has no tokenizer, or a broken one.
@@ -41,6 +41,17 @@ impl Error {
             Error::Tokenizer(of) => Diagnostics::of(self, of.hints().into_iter().next()),
             Error::Io(_) => Diagnostics::of(self, None),
         }
+    }
+
+    /// Several errors as one; `None` if there are none.
+    pub(crate) fn all(mut errors: Vec<Error>) -> Option<Error> {
+        if errors.len() < 2 {
+            return errors.pop();
+        }
+        let is_misuse = errors.iter().all(|error| matches!(error, Error::Model(why) if why.is_misuse));
+        let problems =
+            errors.iter().flat_map(|error| error.diagnostics().iter().cloned().collect::<Vec<_>>());
+        Some(Error::Model(NotLoaded { problems: problems.collect(), is_for_memory: false, is_misuse }))
     }
 
     /// True if a model may fit when others have left.

@@ -186,6 +186,8 @@ impl Fleet {
         let budget = shared.options.memory.or_else(available_memory).unwrap_or(u64::MAX);
         let fleet =
             Fleet { shared, entries, budget, moving: tokio::sync::Mutex::new(()), api: OnceLock::new() };
+        // Of several that cannot be loaded, each is named.
+        let mut failed = vec![];
         for entry in &fleet.entries {
             let others = fleet.resident_bytes();
             if others > 0 && others.saturating_add(entry.bytes()) > budget {
@@ -193,7 +195,10 @@ impl Fleet {
             }
             let started = Live::start(&fleet.shared, &entry.offer, fleet.limit(others));
             if others == 0 || !fleet.is_tight(&started, others) {
-                entry.set(started?);
+                match started {
+                    Ok(live) => drop(entry.set(live)),
+                    Err(error) => failed.push(error),
+                }
                 continue;
             }
             if let Ok(live) = started {
@@ -202,7 +207,10 @@ impl Fleet {
             }
             entry.slot().too_few = budget.saturating_sub(others);
         }
-        Ok(fleet)
+        match Error::all(failed) {
+            Some(error) => Err(error),
+            None => Ok(fleet),
+        }
     }
 
     /// The models that are not in memory, with their bytes.

@@ -120,10 +120,20 @@ impl Shared {
         format!("{kind}{:016x}", self.random())
     }
 
-    /// When a request that comes now must have ended.
+    /// When a request must have ended that comes now, or that this task has had since [`within`].
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.options.deadline.and_then(|time| Instant::now().checked_add(time))
+        let own = || self.options.deadline.and_then(|time| Instant::now().checked_add(time));
+        DEADLINE.try_with(|deadline| *deadline).unwrap_or_else(|_| own())
     }
+}
+
+tokio::task_local! {
+    static DEADLINE: Option<Instant>;
+}
+
+/// Answers a request that must have ended at `deadline`: a model that has to be loaded for it takes its time from that.
+pub(crate) async fn within<F: Future>(deadline: Option<Instant>, answer: F) -> F::Output {
+    DEADLINE.scope(deadline, answer).await
 }
 
 impl Host {

@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let options = ConvertOptions { rules, ..ConvertOptions::default() };
     // All that could go wrong is known before anything is written.
     let conversion = Conversion::new(&checkpoint, LayoutKind::Source, OutputFormat::Gguf, &options)?;
-    let report = conversion.run(to, &mut Pool::new(2), &mut |_| ControlFlow::Continue(()))?;
+    let report = conversion.run(&to, &mut Pool::new(2), &mut |_| ControlFlow::Continue(()))?;
     println!("{} tensors, {} bytes", report.tensors.len(), report.file_bytes);
     Ok(())
 }

@@ -102,47 +102,67 @@ fn offers(
             )));
         }
     }
-    let (mut offers, mut known) = (vec![], BTreeSet::new());
+    let (mut offers, mut known, mut failed) = (vec![], BTreeSet::new(), vec![]);
     for path in paths {
-        let (name, path) = named(path);
-        if name == Some("*") || (name.is_some() && !args.alias.is_empty()) {
-            let why = if name == Some("*") {
-                "`*` is no name of a model"
-            } else {
-                "NAME=PATH and --alias both name the model"
-            };
-            return Err(Failure::Usage(why.to_owned()));
+        match offer(args, options, own, path, is_one) {
+            Ok(offer) => match offer.names.iter().find(|name| !known.insert((*name).clone())) {
+                Some(twice) => {
+                    let why = format!("two models are called `{twice}`\nhint: write NAME=PATH");
+                    failed.push(Failure::Usage(why));
+                }
+                None => offers.push(offer),
+            },
+            Err(why) => failed.push(why),
         }
-        let mut options = options.clone();
-        let task = args.task.map_or_else(|| Task::of(path, &options.open), |task| Ok(task.task()))?;
-        // Of a text model each request has a session; others run one thing at a time.
-        let parallel = if task == Task::Text { args.parallel } else { 1 };
-        options.more_sessions = parallel;
-        if is_one {
-            check_options(args, task)?;
-        } else if task != Task::Text {
-            // They are for the models of text beside it.
-            (options.context, options.kv) = (None, None);
-        }
-        let names = name.map_or_else(|| names(args, path), |name| vec![name.to_owned()]);
-        if let Some(twice) = names.iter().find(|name| !known.insert((*name).clone())) {
-            return Err(Failure::Usage(format!("two models are called `{twice}`\nhint: write NAME=PATH")));
-        }
-        // One model has all the room that there is.
-        let bytes = if is_one { 0 } else { stored_bytes(path, &options) };
-        let (path, own, is_strict) = (path.to_owned(), own.cloned(), args.strict.strict);
-        let name = names.first().cloned().unwrap_or_default();
-        let starting = Starting { path, name, task, options, own, parallel, is_strict };
-        let load = Box::new(move |memory| {
-            starting.start(memory).map_err(|failure| NotLoaded {
-                problems: failure.diagnostics(),
-                is_misuse: failure.is_usage(),
-                is_for_memory: matches!(failure, Failure::Model(weighbridge::Error::Memory { .. })),
-            })
-        });
-        offers.push(Offer { names, task, parallel, bytes, load });
     }
-    Ok(offers)
+    match Failure::all(failed) {
+        Some(failure) => Err(failure),
+        None => Ok(offers),
+    }
+}
+
+/// The model at `path`, which is the only one if `is_one`.
+fn offer(
+    args: &ServeArgs,
+    options: &RuntimeOptions,
+    own: Option<&Arc<ChatTemplate>>,
+    path: &Path,
+    is_one: bool,
+) -> Result<Offer, Failure> {
+    let (name, path) = named(path);
+    if name == Some("*") || (name.is_some() && !args.alias.is_empty()) {
+        let why = if name == Some("*") {
+            "`*` is no name of a model"
+        } else {
+            "NAME=PATH and --alias both name the model"
+        };
+        return Err(Failure::Usage(why.to_owned()));
+    }
+    let mut options = options.clone();
+    let task = args.task.map_or_else(|| Task::of(path, &options.open), |task| Ok(task.task()))?;
+    // Of a text model each request has a session; others run one thing at a time.
+    let parallel = if task == Task::Text { args.parallel } else { 1 };
+    options.more_sessions = parallel;
+    if is_one {
+        check_options(args, task)?;
+    } else if task != Task::Text {
+        // They are for the models of text beside it.
+        (options.context, options.kv) = (None, None);
+    }
+    let names = name.map_or_else(|| names(args, path), |name| vec![name.to_owned()]);
+    // One model has all the room that there is.
+    let bytes = if is_one { 0 } else { stored_bytes(path, &options) };
+    let (path, own, is_strict) = (path.to_owned(), own.cloned(), args.strict.strict);
+    let name = names.first().cloned().unwrap_or_default();
+    let starting = Starting { path, name, task, options, own, parallel, is_strict };
+    let load = Box::new(move |memory| {
+        starting.start(memory).map_err(|failure| NotLoaded {
+            problems: failure.diagnostics(),
+            is_misuse: failure.is_usage(),
+            is_for_memory: matches!(failure, Failure::Model(weighbridge::Error::Memory { .. })),
+        })
+    });
+    Ok(Offer { names, task, parallel, bytes, load })
 }
 
 /// Bytes of the tensors of a checkpoint. What cannot be opened so is for loading to refuse: sentence-transformers keep weights in a folder

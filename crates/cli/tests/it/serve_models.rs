@@ -138,6 +138,38 @@ fn what_does_not_go_together_is_refused() {
     }
 }
 
+/// Of several models that cannot be served, each is named: those that are not there, and those that do not load.
+#[test]
+fn all_that_is_wrong_with_the_models_is_said_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let tiny = testkit::golden("models/llama-tiny");
+    let broken = |name: &str, from: &str, to: &str| {
+        let at = dir.path().join(name);
+        std::fs::create_dir(&at).unwrap();
+        for file in std::fs::read_dir(&tiny).unwrap() {
+            let file = file.unwrap().path();
+            if file.extension().is_some_and(|ending| ending != "gguf") {
+                std::fs::copy(&file, at.join(file.file_name().unwrap())).unwrap();
+            }
+        }
+        let config = std::fs::read_to_string(at.join("config.json")).unwrap();
+        assert!(config.contains(from), "{config}");
+        std::fs::write(at.join("config.json"), config.replace(from, to)).unwrap();
+        named(name, &at)
+    };
+    let deeper = broken("deeper", "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3");
+    let wider = broken("wider", "\"hidden_size\": 64", "\"hidden_size\": 128");
+    let serve = |args: &[&str]| {
+        let out = weighbridge([&["serve", "--port", "0"], args].concat());
+        assert!(!out.status.success());
+        String::from_utf8_lossy(&out.stderr).into_owned()
+    };
+    let said = serve(&[&named("good", &model("smollm2")), &deeper, &wider, "--ctx", "256"]);
+    assert!(said.contains("layers.2.") && said.contains("128"), "{said}");
+    let said = serve(&["a=/nowhere/a", "b=/nowhere/b", &named("good", &model("smollm2"))]);
+    assert!(said.contains("/nowhere/a") && said.contains("/nowhere/b"), "{said}");
+}
+
 #[test]
 fn models_that_do_not_fit_together_take_turns() {
     let (a, b) = (named("a", &model("smollm2")), named("b", &model("smollm2")));

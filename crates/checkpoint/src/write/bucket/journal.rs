@@ -176,18 +176,21 @@ impl Journal {
         let bytes = serde_json::to_vec(&self.value()).unwrap_or_default();
         let over = self.tag.as_deref().map_or(Over::Nothing, Over::Tag);
         let len = bytes.len() as u64;
-        match bucket.put(&self.name, bytes, over) {
-            Ok(tag) => {
-                (self.tag, self.len) = (Some(tag), len);
-                Ok(())
-            }
+        let tag = match bucket.put(&self.name, bytes.clone(), over) {
+            // Its answer may have been lost, and the request been made again: then it finds its own bytes.
             Err(error) if super::is_taken(&error) => {
-                // What it has is not ours to remove any more.
-                (self.tag, self.uploads) = (None, vec![None; self.uploads.len()]);
-                Err(Error::whole(bucket.location(&self.name.parent()), Fault::Busy))
+                let there = bucket.get(&self.name, LONGEST).map_err(Error::of_member)?;
+                there.filter(|(there, _)| *there == bytes).map(|(_, version)| version.tag)
             }
-            Err(error) => Err(Error::of_member(error)),
+            other => Some(other.map_err(Error::of_member)?),
+        };
+        if tag.is_none() {
+            // What it has is not ours to remove any more.
+            (self.tag, self.uploads) = (None, vec![None; self.uploads.len()]);
+            return Err(Error::whole(bucket.location(&self.name.parent()), Fault::Busy));
         }
+        (self.tag, self.len) = (tag, len);
+        Ok(())
     }
 
     /// Removes it.
