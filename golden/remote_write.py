@@ -290,7 +290,7 @@ class Store:
         assert code == 0, err
         many = len(self.list())
         code, _, err = convert(self.environment, MODEL, self.url(name), *options)
-        assert code == 1 and "already exists" in err, err
+        assert code == 2 and "already exists" in err, (code, err)
         code, _, err = convert(self.environment, MODEL, self.url(name), *options, "--force")
         assert code == 0, err
         expected = wanted(name, options)
@@ -312,10 +312,11 @@ class Store:
         if found != wanted(name, options):
             # The name of the source is in no file but this one's.
             sys.exit(f"{self.scheme}: {sorted(set(found.items()) ^ set(wanted(name, options).items()))}")
-        memory = json.loads(out)["memory"]
-        print(f"{self.scheme}: from {source} to {self.url(name)} in {seconds:.1f} s, memory {memory}")
+        report = json.loads(out)
+        taken, foreseen = report["resident"]["delta_bytes"] >> 20, report["foreseen_memory"] >> 20
+        print(f"{self.scheme}: {source} to {self.url(name)}: {seconds:.1f} s, {taken} MiB of memory ({foreseen} foreseen)")
         code, _, err = convert(self.environment, source, source, "--force")
-        assert code == 1 and "the source and the destination are the same" in err, err
+        assert code == 2 and "the source and the destination are the same" in err, (code, err)
         print(f"{self.scheme}: {err.splitlines()[0]}")
 
 

@@ -239,7 +239,7 @@ fn page(options: &Options) -> Result<Outcome> {
 
 fn remote(options: &Options) -> Result<Outcome> {
     let (Some(python), Some(azurite)) = (&options.remote_python, &options.azurite) else {
-        let wants = "`golden/remote.py` and `golden/hub.py` need `--remote-python` and `--azurite`";
+        let wants = "`golden/remote.py`, `golden/remote_write.py` and `golden/hub.py` need `--remote-python` and `--azurite`";
         return Ok(Outcome::NotRun(wants.to_owned()));
     };
     let program = workspace::build_weighbridge(Build::Release)?;
@@ -247,11 +247,15 @@ fn remote(options: &Options) -> Result<Outcome> {
     let mut servers = Command::new(python);
     servers.arg("golden/remote.py").args([&program, &model.join("model.gguf"), &model, azurite]);
     workspace::step(servers.current_dir(workspace::root()))?;
+    let mut written = Command::new(python);
+    written.arg("golden/remote_write.py").args([&program, &testkit::model("smollm2"), azurite]);
+    workspace::step(written.current_dir(workspace::root()))?;
     let mut hub = Command::new(python);
     hub.arg("golden/hub.py").arg(&program);
     workspace::step(hub.current_dir(workspace::root()))?;
     Ok(Outcome::Passed(
-        "moto behind delays and resets, an emulator of Google, azurite, huggingface_hub".to_owned(),
+        "moto behind delays and resets, an emulator of Google, azurite, read and written; huggingface_hub"
+            .to_owned(),
     ))
 }
 

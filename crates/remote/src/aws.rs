@@ -8,7 +8,7 @@ use std::time::Duration;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 
 use crate::client::Calls;
-use crate::place::Cloud;
+use crate::cloud::Cloud;
 use crate::refusal::said;
 
 /// What an answer of no access may be helped by.

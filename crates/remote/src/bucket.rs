@@ -10,8 +10,9 @@ use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStoreExt, PutMode, PutOptions, PutPayload, PutResult, UpdateVersion};
 use storage::{Bucket, ByteSource, Error, Location, Name, Over, PartLimits, Sending, Storage, Version};
 
+use crate::cloud::Cloud;
 use crate::objects::Objects;
-use crate::place::{Cloud, Place};
+use crate::place::Place;
 use crate::reactor::Reactor;
 use crate::refusal::{again, said};
 

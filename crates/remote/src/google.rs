@@ -3,7 +3,7 @@
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 
 use crate::client::Calls;
-use crate::place::Cloud;
+use crate::cloud::Cloud;
 use crate::refusal::said;
 
 /// What an answer of no access may be helped by.

@@ -40,6 +40,7 @@ mod aws;
 mod azure;
 mod bucket;
 mod client;
+mod cloud;
 mod files;
 mod google;
 mod object;

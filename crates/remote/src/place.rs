@@ -6,30 +6,16 @@ use std::io;
 use std::sync::Arc;
 
 use object_store::ObjectStore;
-use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use storage::{Error, Location, Name};
 use url::Url;
 
 use crate::client::Calls;
+use crate::cloud::Cloud;
 use crate::{aws, azure, files, google};
 
 /// Makes the store of a bucket.
 type Open = fn(&str, Calls) -> Result<Cloud, String>;
-
-/// The store of a bucket, in the two ways in which it is asked.
-#[derive(Clone)]
-pub(crate) struct Cloud {
-    pub(crate) store: Arc<dyn ObjectStore>,
-    pub(crate) parts: Arc<dyn MultipartStore>,
-}
-
-impl Cloud {
-    pub(crate) fn of<S: ObjectStore + MultipartStore>(store: S) -> Cloud {
-        let store = Arc::new(store);
-        Cloud { store: Arc::clone(&store) as _, parts: store }
-    }
-}
 
 /// Clouds, by the scheme of their URLs, and what an answer of no access may be helped by.
 const CLOUDS: &[(&str, Open, &str)] = &[

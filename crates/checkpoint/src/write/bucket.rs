@@ -9,6 +9,7 @@
 //! where two processes write one result, the later has it, and the earlier ends with an error.
 
 mod journal;
+mod names;
 mod parts;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -17,14 +18,15 @@ use std::io;
 use std::sync::Arc;
 
 use serde_json::Value;
-use storage::{Bucket, Location, Name, Over, PartLimits, Sending, url_scheme};
+use storage::{Bucket, Location, Name, Over, PartLimits, Sending};
 
-use super::place::{DestinationKind, Entry, EntryKind, is_part_of, named, not_replaced};
+use super::place::DestinationKind;
 use super::{Draft, OutFile, Outgoing, Spot, WriteOptions};
 use crate::error::Error;
 use crate::fault::Fault;
 use crate::format::{hf, squish};
 use journal::Journal;
+use names::{below, family, is_taken, names, partial, refuse, source_at};
 use parts::{Part, Parts};
 
 /// The journal is written when this many times its own length has been sent since.
@@ -413,7 +415,7 @@ impl BucketWriter {
         }
     }
 
-    /// The files in the order in which they get their names: that which readers begin with comes last.
+    /// The files in the order in which they get their names: the file that readers begin with comes last.
     fn order(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.files.len()).collect();
         let is_first = |index: usize| {
@@ -524,106 +526,4 @@ impl Outgoing {
     fn plane_lengths(&self) -> impl Iterator<Item = u64> {
         self.scheme.planes.iter().map(|plane| self.scheme.plane_bytes(plane, &self.shape).unwrap_or(0))
     }
-}
-
-/// The name of each of `files` of a result called `whole`.
-fn names(kind: DestinationKind, whole: &Name, files: &[OutFile]) -> Result<Vec<Name>, Error> {
-    let dir = if kind == DestinationKind::Folder { whole.clone() } else { whole.parent() };
-    let name =
-        |file: &OutFile| dir.join(&named(kind, whole.file_name(), &file.name)).map_err(Error::of_member);
-    files.iter().map(name).collect()
-}
-
-/// The directory beside `whole` in which the journal is.
-fn partial(whole: &Name) -> Result<Name, Error> {
-    whole.parent().join(&format!(".{}.partial", whole.file_name())).map_err(Error::of_member)
-}
-
-/// A location at which, or below which, one of `sources` is.
-fn source_at(
-    whole: &Location,
-    mut names: impl Iterator<Item = Location>,
-    sources: &[Location],
-) -> Option<Location> {
-    let whole = whole.to_string();
-    // Of a path nothing is in a bucket.
-    let sources: Vec<String> =
-        sources.iter().map(Location::to_string).filter(|source| url_scheme(source).is_some()).collect();
-    let below = |source: &String| {
-        source.strip_prefix(&whole).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    };
-    if sources.iter().any(below) {
-        return Some(Location::Named(whole));
-    }
-    names.find(|name| sources.contains(&name.to_string()))
-}
-
-fn is_taken(error: &storage::Error) -> bool {
-    matches!(error, storage::Error::Io { source, .. } if source.kind() == io::ErrorKind::AlreadyExists)
-}
-
-/// Why nothing may be written to `whole`, where files will have `names`.
-fn refuse(
-    bucket: &dyn Bucket,
-    whole: &Name,
-    kind: DestinationKind,
-    overwrite: bool,
-    names: &[Name],
-) -> Result<(), Error> {
-    let exists = |name: &Name, what| Error::whole(bucket.location(name), Fault::Exists { what });
-    let taken = |name: &Name| Ok::<_, Error>(bucket.version(name).map_err(Error::of_member)?.is_some());
-    if kind == DestinationKind::Folder {
-        if taken(whole)? {
-            return Err(exists(whole, "a file is there, where a directory is to be"));
-        }
-        let there = listed(bucket, whole)?;
-        let fault = match (overwrite, there.is_empty()) {
-            (_, true) => None,
-            (false, _) => Some(Fault::Exists { what: "already exists" }),
-            (true, _) => {
-                let arrays = || listed(bucket, &whole.join(squish::TENSORS).map_err(Error::of_member)?);
-                not_replaced(&there, arrays)?
-            }
-        };
-        return fault.map_or(Ok(()), |fault| Err(Error::whole(bucket.location(whole), fault)));
-    }
-    if overwrite {
-        return Ok(());
-    }
-    let family = if kind == DestinationKind::Parts { family(bucket, whole)? } else { vec![] };
-    for name in names.iter().chain(&family) {
-        if taken(name)? {
-            return Err(exists(name, "already exists"));
-        }
-    }
-    Ok(())
-}
-
-/// What is in the directory `dir`: nothing, if there is no such directory.
-fn listed(bucket: &dyn Bucket, dir: &Name) -> Result<Vec<Entry>, Error> {
-    match bucket.list(dir) {
-        Err(error) if error.is_not_found() => Ok(vec![]),
-        Err(error) => Err(Error::of_member(error)),
-        Ok(names) => Ok(names.into_iter().map(|name| (name, EntryKind::Unknown)).collect()),
-    }
-}
-
-/// The files of a GGUF checkpoint `whole`: its own, or its parts.
-fn family(bucket: &dyn Bucket, whole: &Name) -> Result<Vec<Name>, Error> {
-    let dir = whole.parent();
-    let own = whole.file_name();
-    let there = listed(bucket, &dir)?.into_iter().filter(|(name, _)| name == own || is_part_of(name, own));
-    there.map(|(name, _)| dir.join(&name).map_err(Error::of_member)).collect()
-}
-
-/// The files of the directory `dir`, and of its directory of arrays.
-fn below(bucket: &dyn Bucket, dir: &Name) -> Result<Vec<Name>, Error> {
-    let arrays = dir.join(squish::TENSORS).map_err(Error::of_member)?;
-    let mut found = vec![];
-    for dir in [dir, &arrays] {
-        for (name, _) in listed(bucket, dir)? {
-            found.push(dir.join(&name).map_err(Error::of_member)?);
-        }
-    }
-    Ok(found)
 }

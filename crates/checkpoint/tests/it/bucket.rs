@@ -327,9 +327,8 @@ fn a_process_that_ends_anywhere_is_continued() {
         let wanted = on_disk(case, source, draft(case, &gguf, &hf));
         // Another checkpoint is there before, in one case of two.
         let old = match case {
-            "parts.gguf" => Draft::gguf(outgoing(&gguf), &[]).unwrap(),
+            "x.gguf" | "parts.gguf" => Draft::gguf(outgoing(&gguf), &[]).unwrap(),
             "dir/shards" => Draft::directory(outgoing(&hf), files(&hf), Flavour::Hf, Some(30_000)).unwrap(),
-            "x.gguf" => Draft::gguf(outgoing(&gguf), &[]).unwrap(),
             "x.onnx" => Draft::onnx(outgoing(&gguf), vec![("a".to_owned(), "b".to_owned())]).unwrap(),
             _ => draft(case, &gguf, &hf),
         };

@@ -25,19 +25,20 @@ pub(crate) enum FromArg {
     A SIZE is in bytes, or has a unit: 500MB, 2GiB; K, M, G and T alone are decimal.\n\n\
     Until the conversion is complete, its output is in `.DESTINATION.partial`. If it was killed or interrupted, or if it \
     failed, run the same command again: if the source is unchanged, it continues and writes the same bytes. To discard \
-    it, remove that directory.\n\n\
+    it, remove that directory. In a bucket it holds a journal of the parts that were sent.\n\n\
     Examples:\n  \
     weighbridge convert model.gguf small.gguf --preset q4_k_m         as llama-quantize chooses\n  \
     weighbridge convert model/ half/ --to hf --encode '*=bf16' --max-shard-size 5GB\n  \
     weighbridge convert big.gguf parts.gguf --split-max-size 2G       parts-00001-of-00007.gguf …\n  \
     weighbridge convert model.gguf arrays/ --to npy-dir --encode '*=f32'\n  \
-    weighbridge convert whisper-base/ ggml-base.bin --preset q5_0     for whisper.cpp"
+    weighbridge convert whisper-base/ ggml-base.bin --preset q5_0     for whisper.cpp\n  \
+    weighbridge convert s3://bucket/model/ s3://bucket/small.gguf --preset q4_k_m"
 )]
 pub(crate) struct ConvertArgs {
     /// A GGUF, safetensors, PyTorch, .npz or .npy file, a model directory (Hugging Face, MLX, .npy files), its URL, or
     /// hf:OWNER/NAME
     pub(crate) source: PathBuf,
-    /// The file or directory to write. It appears when it is complete
+    /// The file or directory to write, or its URL in a bucket (s3, gs, az). It appears when it is complete
     #[arg(value_parser = super::written_or_bucket())]
     pub(crate) destination: PathBuf,
     /// The format to write [default: by the extension of DESTINATION]

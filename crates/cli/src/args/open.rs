@@ -100,6 +100,7 @@ pub(crate) fn written_or_bucket() -> impl TypedValueParser<Value = PathBuf> {
 }
 
 /// Where the result that is called `path` is written to.
+#[cfg_attr(not(feature = "http"), expect(clippy::unnecessary_wraps, reason = "a bucket may be refused"))]
 pub(crate) fn output(path: &Path) -> Result<Output, weighbridge::Error> {
     #[cfg(feature = "http")]
     if let Some(url) = path.to_str()

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 use storage::{Bucket, Name, Over};
 
+use super::names::is_taken;
 use crate::error::Error;
 use crate::fault::Fault;
 use crate::write::place::JOURNAL;
@@ -178,7 +179,7 @@ impl Journal {
         let len = bytes.len() as u64;
         let tag = match bucket.put(&self.name, bytes.clone(), over) {
             // Its answer may have been lost, and the request been made again: then it finds its own bytes.
-            Err(error) if super::is_taken(&error) => {
+            Err(error) if is_taken(&error) => {
                 let there = bucket.get(&self.name, LONGEST).map_err(Error::of_member)?;
                 there.filter(|(there, _)| *there == bytes).map(|(_, version)| version.tag)
             }

@@ -101,7 +101,7 @@ impl Parts {
         self.is_there.iter_mut().skip(index).take(1).for_each(|there| *there = true);
     }
 
-    /// The parts with a byte of the range. Of an empty one, that which it is in.
+    /// The parts with a byte of the range.
     fn touched(&self, at: u64, len: u64) -> Range<usize> {
         if len == 0 {
             return 0..0;
