@@ -39,6 +39,7 @@ AZURITE = sys.argv[3] if len(sys.argv) > 3 else None
 AZURE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 WORK = Path(tempfile.mkdtemp(prefix="remote-write-"))
 KEYS = {"aws_access_key_id": "id", "aws_secret_access_key": "secret", "region_name": "eu-west-1"}
+NOT_PASSED = ("host", "connection", "x-goog-if-generation-match", "authorization")
 SIGNED = "AWS4-HMAC-SHA256 Credential=id/20260101/eu-west-1/s3/aws4_request, SignedHeaders=host, Signature=0"
 
 # Name of the result, and how it is made.
@@ -146,7 +147,7 @@ def google_proxy(to):
                 if wanted is not None and int(wanted) != generations.get(path, 0):
                     return self.answer(412, b"<Error><Code>PreconditionFailed</Code></Error>")
                 connection = http.client.HTTPConnection("127.0.0.1", to)
-                headers = {k: v for k, v in self.headers.items() if k.lower() not in ("host", "connection", "x-goog-if-generation-match")}
+                headers = {k: v for k, v in self.headers.items() if k.lower() not in NOT_PASSED}
                 # Nobody may begin an upload at moto without a signature, which it does not check.
                 headers["Authorization"] = SIGNED
                 connection.request(self.command, self.path, body=body, headers=headers)
@@ -176,7 +177,7 @@ def google_proxy(to):
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    return server.server_address[1]
+    return server.server_address[1], generations
 
 
 def command(environment, *args):
@@ -377,8 +378,14 @@ def s3():
 def google():
     server, at, list_, uploads, clear = moto()
     try:
-        environment = {"STORAGE_EMULATOR_HOST": f"http://127.0.0.1:{google_proxy(at)}"}
-        store = Store("gs", environment, list_, uploads, clear)
+        through, generations = google_proxy(at)
+
+        def clear_all():
+            clear()
+            generations.clear()
+
+        environment = {"STORAGE_EMULATOR_HOST": f"http://127.0.0.1:{through}"}
+        store = Store("gs", environment, list_, uploads, clear_all)
         store.all("gs")
         store.race()
         store.forced()
