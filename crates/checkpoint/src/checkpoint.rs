@@ -109,6 +109,14 @@ impl Checkpoint {
         self.files().iter().try_for_each(File::unchanged)
     }
 
+    /// Checks that all that was read is of the files that were opened: looks at those whose reads do not tell.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::unchanged`].
+    pub fn read_unchanged(&self) -> Result<(), Error> {
+        self.files().iter().try_for_each(File::read_unchanged)
+    }
+
     /// The groups of entries that are one tensor under several names: the same bytes, read in the same way.
     pub fn ties(&self) -> Vec<Vec<&TensorEntry>> {
         let place = |e: &&TensorEntry| e.planes.first().map(|p| (p.file.0, p.bytes.start, p.bytes.end));

@@ -130,6 +130,15 @@ impl File {
         }
     }
 
+    /// Checks that all that was read of it is of the file that was opened. A file of a server is not asked for again, since each
+    /// read asks for that version.
+    ///
+    /// # Errors
+    /// As [`File::unchanged`].
+    pub fn read_unchanged(&self) -> Result<(), Error> {
+        if self.source.is_pinned() { Ok(()) } else { self.unchanged() }
+    }
+
     /// Reads the bytes from `at` on into `out`.
     ///
     /// # Errors

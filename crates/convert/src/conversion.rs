@@ -448,7 +448,7 @@ impl<'a> Conversion<'a> {
             };
             let loaded = one.load_with(pool, load::Options { memory: scratch, ..options });
             // Tensors that are recorded as written are those of the source as it was opened, whatever happens to it later.
-            if let Err(error) = checkpoint.unchanged() {
+            if let Err(error) = checkpoint.read_unchanged() {
                 writer.abandon();
                 return Err(error.into());
             }

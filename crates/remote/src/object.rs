@@ -237,6 +237,11 @@ impl ByteSource for Object {
         identity(&self.meta, self.secret)
     }
 
+    fn is_pinned(&self) -> bool {
+        // Without a name for the version only its length is compared.
+        self.identity().is_some()
+    }
+
     fn identity_now(&self) -> io::Result<Option<Identity>> {
         let (meta, _) = self.reactor.wait(first(&self.store, &self.path, 1)).map_err(|e| into_io(&e))?;
         Ok(identity(&meta, self.secret))

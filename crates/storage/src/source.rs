@@ -66,6 +66,11 @@ pub trait ByteSource: fmt::Debug + Send + Sync {
         None
     }
 
+    /// True if each read is of the version that was opened, or fails: then nobody need ask again.
+    fn is_pinned(&self) -> bool {
+        false
+    }
+
     /// Which file it is now.
     ///
     /// # Errors

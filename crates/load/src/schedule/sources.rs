@@ -122,7 +122,7 @@ pub(crate) fn files_of(plan: &LoadPlan, checkpoint: &Checkpoint) -> Result<BTree
 
 /// Checks that files are unchanged since they were opened.
 pub(crate) fn unchanged(checkpoint: &Checkpoint, files: &BTreeSet<FileId>) -> Result<(), Error> {
-    files.iter().try_for_each(|id| Ok(checkpoint.file(*id).unchanged()?))
+    files.iter().try_for_each(|id| Ok(checkpoint.file(*id).read_unchanged()?))
 }
 
 /// The number of threads of a load that is given `threads`. Direct reads wait for the disk, so they get more threads than
