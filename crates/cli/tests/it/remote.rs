@@ -152,13 +152,13 @@ fn errors_name_the_url_and_what_helps() {
 }
 
 #[test]
-fn results_are_written_to_this_machine() {
+fn results_are_written_to_this_machine_or_to_a_bucket() {
     let server = served();
     let (url, path) = (server.url("dir/smollm2.gguf"), model("smollm2"));
     let (url, path) = (&*url, path.to_str().unwrap());
     let out = "s3://bucket/out.gguf";
     for args in [
-        &["convert", path, out][..],
+        &["convert", path, "https://host/out.gguf"][..],
         &["convert", path, "hf:o/n", "--to", "hf"],
         &["compress", path, out, "--target", "4bit"],
         &["calibrate", path, "-f", path, "-o", out],
