@@ -47,6 +47,20 @@ pub struct Outgoing {
     pub scheme: Arc<Scheme>,
 }
 
+impl Outgoing {
+    /// The bytes of each plane. A draft has made sure that its scheme has a length for its shape.
+    fn plane_lengths(&self) -> impl Iterator<Item = u64> {
+        self.scheme.planes.iter().map(|plane| self.scheme.plane_bytes(plane, &self.shape).unwrap_or(0))
+    }
+
+    /// # Panics
+    /// If a plane is not as long as the scheme says.
+    fn check(&self, planes: &[&[u8]]) {
+        let found: Vec<u64> = planes.iter().map(|plane| plane.len() as u64).collect();
+        assert_eq!(self.plane_lengths().collect::<Vec<_>>(), found, "bytes of the planes of `{}`", self.name);
+    }
+}
+
 /// The ecosystem that an HF directory is written for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flavour {

@@ -90,7 +90,7 @@ impl Group {
 /// The results of a conversion.
 #[derive(Clone, Debug, Default)]
 pub struct ConvertReport {
-    /// What opens the result; of several files, the first.
+    /// The path or the URL that opens the result; of several files, that of the first.
     pub destination: Location,
     /// Each parameter, in the order of the file.
     pub tensors: Vec<Converted>,

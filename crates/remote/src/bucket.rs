@@ -52,7 +52,8 @@ impl Uploads {
 
 impl Storage for Uploads {
     fn list(&self, dir: &Name) -> Result<Vec<String>, Error> {
-        self.objects.list(dir)
+        // Whoever writes must see all that is there: names that are asked for one by one will not do.
+        self.objects.there(dir, self.objects.all_names(dir)?)
     }
 
     fn open(&self, name: &Name) -> Result<Arc<dyn ByteSource>, Error> {
@@ -103,14 +104,28 @@ impl Bucket for Uploads {
     }
 
     fn put(&self, name: &Name, bytes: Vec<u8>, over: Over<'_>) -> Result<String, Error> {
+        let bytes = Bytes::from(bytes);
         let mode = match over {
             Over::Nothing => PutMode::Create,
             Over::Anything => PutMode::Overwrite,
             Over::Tag(tag) => PutMode::Update(update(tag)),
         };
         let path = self.path(name)?;
-        let options = PutOptions { mode, ..PutOptions::default() };
-        match self.reactor.wait(self.cloud.store.put_opts(&path, PutPayload::from(bytes), options)) {
+        let put = |mode| {
+            let options = PutOptions { mode, ..PutOptions::default() };
+            self.reactor.wait(self.cloud.store.put_opts(&path, PutPayload::from(bytes.clone()), options))
+        };
+        let done = match put(mode) {
+            // A server may know no conditions: then its answer to a question has to do.
+            Err(error) if knows_none(&error) => {
+                if over == Over::Nothing && self.version(name)?.is_some() {
+                    return Err(self.io(name, "write", io::ErrorKind::AlreadyExists, "something is there"));
+                }
+                put(PutMode::Overwrite)
+            }
+            other => other,
+        };
+        match done {
             Ok(PutResult { e_tag, version, .. }) => Ok(tag(e_tag, version)),
             Err(
                 object_store::Error::AlreadyExists { .. }
@@ -178,6 +193,12 @@ impl Bucket for Uploads {
             Err(error) => Err(self.failed(name, "remove", &error)),
         }
     }
+}
+
+/// True if the server knows no conditions of requests, or was said to know none (`AWS_CONDITIONAL_PUT=disabled`).
+fn knows_none(error: &object_store::Error) -> bool {
+    use object_store::Error as E;
+    matches!(error, E::NotImplemented { .. } | E::NotSupported { .. }) || said(error).contains(" 501")
 }
 
 fn version(meta: ObjectMeta) -> Version {

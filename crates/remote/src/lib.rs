@@ -110,7 +110,7 @@ impl Servers {
     }
 
     /// The bucket that a result at `url` is written to, and its name there. Nothing is asked of the server yet.
-    fn written(&self, url: &str) -> Result<storage::Place, Error> {
+    fn written(&self, url: &str) -> Result<storage::FoundBucket, Error> {
         let reactor = self.reactor();
         let (cloud, place) = place::written(url)?;
         let reactor = reactor.map_err(|e| Error::io(Location::Named(place.shown.clone()), "open", e))?;
@@ -133,7 +133,7 @@ impl Resolver for Servers {
         place::is_known(scheme).then(|| self.at(location))
     }
 
-    fn bucket(&self, location: &str) -> Option<Result<storage::Place, Error>> {
+    fn bucket(&self, location: &str) -> Option<Result<storage::FoundBucket, Error>> {
         let scheme = url_scheme(location)?;
         place::is_written(scheme).then(|| self.written(location))
     }

@@ -73,6 +73,14 @@ impl Objects {
         }))
     }
 
+    /// `names`, which are those in `dir`: of a directory without names there is none.
+    pub(crate) fn there(&self, dir: &Name, names: Vec<String>) -> Result<Vec<String>, Error> {
+        if names.is_empty() && !dir.is_root() {
+            return Err(Error::io(self.location(dir), "list", io::ErrorKind::NotFound.into()));
+        }
+        Ok(names)
+    }
+
     fn opened(&self) -> MutexGuard<'_, HashMap<Name, Arc<Object>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -122,6 +130,20 @@ impl Objects {
             Names::Usual => return self.probe(dir),
             Names::Known(files) => return Ok(children(files, dir)),
         }
+        match self.ask_for_names(dir)? {
+            Ok(names) => Ok(names),
+            // A bucket may give its objects and not their names.
+            Err(object_store::Error::PermissionDenied { .. }) => self.probe(dir),
+            Err(error) => Err(self.failed(dir, "list", &error)),
+        }
+    }
+
+    /// All names in `dir` of a bucket, which must list them.
+    pub(crate) fn all_names(&self, dir: &Name) -> Result<Vec<String>, Error> {
+        self.ask_for_names(dir)?.map_err(|error| self.failed(dir, "list", &error))
+    }
+
+    fn ask_for_names(&self, dir: &Name) -> Result<Result<Vec<String>, object_store::Error>, Error> {
         let path = self.path(dir)?;
         // Pages may have no end.
         let list = again(async || self.store().list_with_delimiter(Some(&path)).await);
@@ -132,9 +154,7 @@ impl Objects {
         };
         let found = match self.reactor.wait(list).map_err(late)? {
             Ok(found) => found,
-            // A bucket may give its objects and not their names.
-            Err(object_store::Error::PermissionDenied { .. }) => return self.probe(dir),
-            Err(error) => return Err(self.failed(dir, "list", &error)),
+            Err(error) => return Ok(Err(error)),
         };
         let objects = found.objects.iter().map(|object| &object.location);
         let names = found.common_prefixes.iter().chain(objects).filter_map(Path::filename);
@@ -142,7 +162,7 @@ impl Objects {
         if names.len() as u64 > u64::from(MOST_NAMES) {
             return Err(Error::TooMany { location: self.location(dir), limit: MOST_NAMES.into() });
         }
-        Ok(names.into_iter().collect())
+        Ok(Ok(names.into_iter().collect()))
     }
 }
 
@@ -157,11 +177,7 @@ fn children(files: &BTreeSet<String>, dir: &Name) -> Vec<String> {
 
 impl Storage for Objects {
     fn list(&self, dir: &Name) -> Result<Vec<String>, Error> {
-        let names = self.listed(dir)?;
-        if names.is_empty() && !dir.is_root() {
-            return Err(Error::io(self.location(dir), "list", io::ErrorKind::NotFound.into()));
-        }
-        Ok(names)
+        self.there(dir, self.listed(dir)?)
     }
 
     fn open(&self, name: &Name) -> Result<Arc<dyn ByteSource>, Error> {

@@ -54,7 +54,7 @@ pub(crate) async fn again<T>(
 ) -> Result<T, object_store::Error> {
     for tries in 0..MOST_BREAKS {
         match ask().await {
-            Err(error @ object_store::Error::Generic { .. }) if !is_answer(&error) => {
+            Err(error @ object_store::Error::Generic { .. }) if broke_off(&error) => {
                 tokio::time::sleep(Duration::from_millis(50 << tries)).await;
             }
             other => return other,
@@ -66,8 +66,29 @@ pub(crate) async fn again<T>(
 /// How many answers after each other may break off.
 const MOST_BREAKS: u32 = 6;
 
-/// True if it is what the server answers.
-fn is_answer(error: &object_store::Error) -> bool {
-    let said = said(error);
-    said.starts_with("the server answers") || said.starts_with("the server gives")
+/// True if an answer broke off. A request that failed, or was refused, has been made again already, and its error says so.
+fn broke_off(error: &object_store::Error) -> bool {
+    let mut inner: Option<&dyn std::error::Error> = Some(error);
+    while let Some(error) = inner {
+        if error.to_string().starts_with("Error performing") {
+            return false;
+        }
+        inner = error.source();
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_that_failed_is_not_made_again_here() {
+        let of = |text: &str| object_store::Error::Generic {
+            store: "S3",
+            source: io::Error::other(text.to_owned()).into(),
+        };
+        assert!(!broke_off(&of("Error performing GET http://x in 1s, after 8 retries - Connection refused")));
+        assert!(broke_off(&of("error decoding response body")));
+    }
 }

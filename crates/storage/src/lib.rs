@@ -119,7 +119,7 @@ pub trait Storage: fmt::Debug + Send + Sync {
 pub type Found = (Arc<dyn Storage>, Name);
 
 /// A bucket, and the name of a file or a directory in it.
-pub type Place = (Arc<dyn Bucket>, Name);
+pub type FoundBucket = (Arc<dyn Bucket>, Name);
 
 /// Finds the storage of what is called by something else than a path: by a URL.
 pub trait Resolver: fmt::Debug + Send + Sync {
@@ -128,7 +128,7 @@ pub trait Resolver: fmt::Debug + Send + Sync {
 
     /// The bucket that a result called `location` is written to, and its name there; `None` if this resolver writes nothing of
     /// the kind.
-    fn bucket(&self, location: &str) -> Option<Result<Place, Error>> {
+    fn bucket(&self, location: &str) -> Option<Result<FoundBucket, Error>> {
         let _ = location;
         None
     }

@@ -100,10 +100,13 @@ impl BucketWriter {
             return Err(Error::whole(taken, Fault::Source));
         }
         let partial = partial(name)?;
-        let mut journal = Journal::open(&bucket, &partial, &fingerprint, files.len())?;
+        let counts: Vec<usize> = parts.iter().map(|parts| parts.as_ref().map_or(0, Parts::count)).collect();
+        let mut journal = Journal::open(&*bucket, &partial, &fingerprint, &counts, tensors.len())?;
         if journal.finishing.is_none() {
             refuse(&*bucket, name, kind, options.overwrite, &names)?;
         }
+        // The later command has the place.
+        journal.abort_others(&*bucket);
         for (file, (out, parts)) in files.iter().zip(&mut parts).enumerate() {
             // What depends on tensors that are not given again is not known again.
             if out.frame.is_some() && journal.finishing.is_none() {
@@ -137,7 +140,7 @@ impl BucketWriter {
         self.bucket.location(&self.name)
     }
 
-    /// What opens the result; of several files, the first.
+    /// The URL that opens the result; of several files, that of the first.
     pub(super) fn destination(&self) -> Location {
         match (self.kind, self.names.first()) {
             (DestinationKind::File | DestinationKind::Parts, Some(first)) => self.bucket.location(first),
@@ -176,9 +179,7 @@ impl BucketWriter {
     /// As [`super::Writer::tensor_with`].
     pub(super) fn tensor_with(&mut self, planes: &[&[u8]], note: Value) -> Result<(), Error> {
         let Some(tensor) = self.tensors.get(self.next) else { panic!("all tensors are written") };
-        let wants: Vec<u64> = tensor.plane_lengths().collect();
-        let found: Vec<u64> = planes.iter().map(|plane| plane.len() as u64).collect();
-        assert_eq!(wants, found, "bytes of the planes of `{}`", tensor.name);
+        tensor.check(planes);
         let written = if self.journal.finishing.is_some() { Ok(()) } else { self.put(planes, note) };
         self.next += 1;
         written.map_err(|error| self.kept_for(error))
@@ -187,15 +188,14 @@ impl BucketWriter {
     fn put(&mut self, planes: &[&[u8]], note: Value) -> Result<(), Error> {
         let index = self.next;
         let spots = self.spots.get(index).cloned().unwrap_or_default();
-        if let Some(file) = spots.first().map(|spot| spot.file)
-            && let Some(lead) =
-                self.files.get_mut(file).and_then(|f| f.frame.as_mut()).map(|f| f.lead(index, planes))
+        if let Some(Spot { file, at }) = spots.first().copied()
+            && let Some(frame) = self.files.get_mut(file).and_then(|file| file.frame.as_mut())
         {
-            let at = spots.first().map_or(0, |spot| spot.at);
-            self.fill(file, Fill::Before(at, &lead))?;
+            let lead = frame.lead(index, planes);
+            self.fill_up_to(file, at, &lead)?;
         }
         for (plane, spot) in planes.iter().zip(&spots) {
-            self.fill(spot.file, Fill::At(spot.at, plane))?;
+            self.fill(spot.file, spot.at, plane)?;
         }
         self.journal.notes.insert(index, note);
         if self.ahead >= self.sync_every.max(self.journal.len().saturating_mul(PER_JOURNAL)) {
@@ -205,20 +205,17 @@ impl BucketWriter {
         }
     }
 
-    /// Puts bytes into the parts of `file`, and sends those that are full.
-    fn fill(&mut self, file: usize, fill: Fill<'_>) -> Result<(), Error> {
-        let (mut at, mut bytes, zeros) = match fill {
-            Fill::At(at, bytes) => (at, bytes, 0),
-            Fill::Before(end, bytes) => {
-                let from = self.parts.get(file).and_then(Option::as_ref).map_or(0, Parts::covered);
-                let zeros = (end - from).saturating_sub(bytes.len() as u64);
-                (from + zeros, bytes, zeros)
-            }
-        };
-        if zeros > 0 {
-            let gap = vec![0; usize::try_from(zeros).unwrap_or(0)];
-            self.fill(file, Fill::At(at - zeros, &gap))?;
-        }
+    /// Puts bytes into `file` that end at `end`, and zeros between them and the bytes before.
+    fn fill_up_to(&mut self, file: usize, end: u64, bytes: &[u8]) -> Result<(), Error> {
+        let from = self.parts.get(file).and_then(Option::as_ref).map_or(end, Parts::covered);
+        let len = usize::try_from(end.saturating_sub(from)).unwrap_or(usize::MAX);
+        let mut whole = vec![0; len.saturating_sub(bytes.len())];
+        whole.extend(bytes);
+        self.fill(file, from, &whole)
+    }
+
+    /// Puts bytes into the parts of `file`, from offset `at` on, and sends those that are full.
+    fn fill(&mut self, file: usize, mut at: u64, mut bytes: &[u8]) -> Result<(), Error> {
         while !bytes.is_empty() {
             let (Some(out), Some(Some(parts))) = (self.files.get(file), self.parts.get_mut(file)) else {
                 return Ok(());
@@ -248,7 +245,7 @@ impl BucketWriter {
                 let upload = self.bucket.begin(&name).map_err(Error::of_member)?;
                 let parts = self.parts.get(file).and_then(Option::as_ref).map_or(0, Parts::count);
                 self.journal.begun(file, &name, upload.clone(), parts);
-                // What is begun is written down, so that it is found again. A single part is not worth a request.
+                // The journal names the upload, so that another process finds it. A single part is not worth a request.
                 if parts > 1 {
                     self.write_journal()?;
                 }
@@ -332,7 +329,7 @@ impl BucketWriter {
             let Some(file) = self.files.get(index) else { continue };
             let (len, tail) = (file.len, file.frame.as_ref().map(|frame| frame.tail()));
             if let Some(tail) = tail {
-                self.fill(index, Fill::Before(len, &tail))?;
+                self.fill_up_to(index, len, &tail)?;
             }
             while let (Some(file), Some(Some(parts))) = (self.files.get(index), self.parts.get_mut(index))
                 && let Some(part) = parts.rest(file)
@@ -348,33 +345,28 @@ impl BucketWriter {
         if self.journal.finishing.is_none() {
             // The bucket may have changed since it was looked at.
             refuse(&*self.bucket, &self.name, self.kind, self.overwrite, &self.names)?;
-            let was = |name: &Name| {
-                Ok(self.bucket.version(name).map_err(Error::of_member)?.map(|version| version.tag))
-            };
-            let was = self.names.iter().map(was).collect::<Result<Vec<_>, Error>>()?;
-            let stale = if self.overwrite { self.stale()? } else { vec![] };
-            self.journal.finish(was, stale);
+            let was = self.names.iter().map(|name| self.version(name)).collect::<Result<_, Error>>()?;
+            self.journal.finishing = Some(was);
             self.write_journal()?;
         }
-        let (was, stale) = self.journal.finishing.clone().unwrap_or_default();
+        let was = self.journal.finishing.clone().unwrap_or_default();
         let order = self.order();
-        if self.overwrite && order.len() > 1 {
+        if let (true, [_, .., first]) = (self.overwrite, &order[..]) {
             // Files of what was and of what will be must not be taken for one checkpoint: without the file that readers
             // begin with, neither is one.
-            for index in order.iter().rev().take(1) {
-                if let (Some(name), Some(Some(was))) = (self.names.get(*index), was.get(*index)) {
-                    let is_old = self.version(name)?.is_some_and(|now| now == *was);
-                    if is_old {
-                        self.bucket.remove(name).map_err(Error::of_member)?;
-                    }
-                }
+            if let (Some(name), Some(Some(was))) = (self.names.get(*first), was.get(*first))
+                && self.version(name)?.as_ref() == Some(was)
+            {
+                self.bucket.remove(name).map_err(Error::of_member)?;
             }
         }
         for index in order {
             self.place(index, was.get(index).and_then(Option::as_deref))?;
         }
-        for name in &stale {
-            self.bucket.remove(name).map_err(Error::of_member)?;
+        if self.overwrite {
+            for name in self.stale()? {
+                self.bucket.remove(&name).map_err(Error::of_member)?;
+            }
         }
         self.done = true;
         Ok(())
@@ -387,16 +379,21 @@ impl BucketWriter {
     /// Gives file `index` its name, under which the version `was` was.
     fn place(&self, index: usize, was: Option<&str>) -> Result<(), Error> {
         let (Some(name), Some(file)) = (self.names.get(index), self.files.get(index)) else { return Ok(()) };
-        if self.parts.get(index).is_some_and(Option::is_some) {
-            let Some((upload, tags)) = self.journal.sent(index) else { return Ok(()) };
+        let exists = || {
+            let what = "something has come to be there meanwhile";
+            Error::whole(self.bucket.location(name), Fault::Exists { what })
+        };
+        if let Some((upload, tags)) = self.journal.sent(index) {
+            let there = || self.bucket.version(name).map_err(Error::of_member);
+            // An earlier process may have put it there; of another length it is another's.
+            if !self.overwrite && there()?.is_some_and(|now| now.len != file.len) {
+                return Err(exists());
+            }
             return match self.bucket.complete(name, upload, &tags) {
-                // An earlier process may have come so far.
-                Err(error) if error.is_not_found() => {
-                    match self.bucket.version(name).map_err(Error::of_member)? {
-                        Some(now) if now.len == file.len && Some(now.tag.as_str()) != was => Ok(()),
-                        _ => Err(Error::of_member(error)),
-                    }
-                }
+                Err(error) if error.is_not_found() => match there()? {
+                    Some(now) if now.len == file.len && Some(now.tag.as_str()) != was => Ok(()),
+                    _ => Err(Error::of_member(error)),
+                },
                 other => other.map_err(Error::of_member),
             };
         }
@@ -408,8 +405,7 @@ impl BucketWriter {
                 if there.is_some_and(|(bytes, _)| bytes == file.head) {
                     return Ok(());
                 }
-                let what = "something has come to be there meanwhile";
-                Err(Error::whole(self.bucket.location(name), Fault::Exists { what }))
+                Err(exists())
             }
             other => other.map(drop).map_err(Error::of_member),
         }
@@ -430,7 +426,7 @@ impl BucketWriter {
         order
     }
 
-    /// Files of the checkpoint that is replaced, under names that the new one does not have.
+    /// Files of the checkpoint that is replaced, under names that the new one does not have. Others stay.
     fn stale(&self) -> Result<Vec<Name>, Error> {
         let own: BTreeSet<&Name> = self.names.iter().collect();
         let there = match self.kind {
@@ -476,14 +472,6 @@ impl Drop for BucketWriter {
     }
 }
 
-/// Bytes of a file.
-enum Fill<'a> {
-    /// From an offset on.
-    At(u64, &'a [u8]),
-    /// Up to an offset. What is between them and the bytes before is zero.
-    Before(u64, &'a [u8]),
-}
-
 /// The parts of each file that has tensors.
 fn all_parts(draft: &Draft, limits: PartLimits) -> Vec<Option<Parts>> {
     let mut planes: Vec<Vec<(u64, u64)>> = vec![vec![]; draft.files.len()];
@@ -497,7 +485,9 @@ fn all_parts(draft: &Draft, limits: PartLimits) -> Vec<Option<Parts>> {
     let files = draft.files.iter().zip(planes);
     files
         .map(|(file, planes)| {
-            (!planes.is_empty() || file.frame.is_some()).then(|| Parts::of(file, &planes, limits))
+            let has_tensors = !planes.is_empty() || file.frame.is_some();
+            // An empty file has no part.
+            (has_tensors && file.len > 0).then(|| Parts::of(file, &planes, limits))
         })
         .collect()
 }
@@ -519,11 +509,4 @@ pub(super) fn buffers(draft: &Draft, limits: PartLimits) -> u64 {
         }
     }
     most.saturating_add(limits.under_way.max(longest)).saturating_add(limits.beside)
-}
-
-impl Outgoing {
-    /// The bytes of each plane.
-    fn plane_lengths(&self) -> impl Iterator<Item = u64> {
-        self.scheme.planes.iter().map(|plane| self.scheme.plane_bytes(plane, &self.shape).unwrap_or(0))
-    }
 }

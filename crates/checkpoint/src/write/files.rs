@@ -102,14 +102,13 @@ impl FileWriter {
         self.place.journal.restart(self.next)
     }
 
-    /// Whether the next tensor is on the disk as the journal says.
+    /// True if the next tensor is on the disk as the journal says.
     fn is_there(&mut self, done: &Done) -> Result<bool, Error> {
         let (Some(tensor), Some(spots)) = (self.tensors.get(self.next), self.spots.get(self.next).cloned())
         else {
             return Ok(false);
         };
-        let bytes = tensor.scheme.planes.iter().map(|plane| tensor.scheme.plane_bytes(plane, &tensor.shape));
-        let bytes: Vec<u64> = bytes.map(|bytes| bytes.unwrap_or(0)).collect();
+        let bytes: Vec<u64> = tensor.plane_lengths().collect();
         // A frame wants the planes themselves.
         let framed = |spot: &Spot| self.files.get(spot.file).is_some_and(|file| file.frame.is_some());
         let whole = spots.iter().any(framed);
@@ -152,10 +151,7 @@ impl FileWriter {
     /// As [`super::Writer::tensor_with`].
     pub(super) fn tensor_with(&mut self, planes: &[&[u8]], note: Value) -> Result<(), Error> {
         let Some(tensor) = self.tensors.get(self.next) else { panic!("all tensors are written") };
-        let wants: Vec<_> =
-            tensor.scheme.planes.iter().map(|p| tensor.scheme.plane_bytes(p, &tensor.shape)).collect();
-        let found: Vec<_> = planes.iter().map(|p| Ok(p.len() as u64)).collect();
-        assert_eq!(wants, found, "bytes of the planes of `{}`", tensor.name);
+        tensor.check(planes);
         if self.place.journal.complete.is_some() {
             // It is there, and perhaps has its name already.
             self.next += 1;

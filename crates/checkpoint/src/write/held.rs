@@ -14,11 +14,9 @@ use storage::platform::sync;
 
 use super::journal::{Journal, Removing};
 use super::place::{self, JOURNAL, work_of};
+use super::system;
+use super::writer::{Inner, Writer};
 use super::zstd::Zstd;
-use super::{
-    system,
-    writer::{Place, Writer},
-};
 use crate::error::Error;
 use crate::fault::Fault;
 
@@ -56,8 +54,8 @@ impl Held {
     /// If the system fails.
     pub fn release(mut self) -> Result<u64, Error> {
         match &mut self.writer.0 {
-            Place::Files(files) => files.place.release()?,
-            Place::Bucket(bucket) => bucket.release()?,
+            Inner::Files(files) => files.place.release()?,
+            Inner::Bucket(bucket) => bucket.release()?,
         }
         Ok(self.bytes)
     }
@@ -70,8 +68,8 @@ impl Held {
     pub fn remove(mut self, files: &[(PathBuf, Identity)], note: Value) -> Result<(), Error> {
         let absolute = |path: &Path| std::path::absolute(path).map_err(|e| Error::io(path, "look at", e));
         let place = match &mut self.writer.0 {
-            Place::Files(files) => &mut files.place,
-            Place::Bucket(bucket) => {
+            Inner::Files(files) => &mut files.place,
+            Inner::Bucket(bucket) => {
                 let what = "the source of a result in a bucket is not removed";
                 let refused = io::Error::new(io::ErrorKind::Unsupported, what);
                 return bucket.release().and(Err(Error::io(bucket.destination(), "release", refused)));

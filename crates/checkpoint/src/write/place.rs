@@ -492,13 +492,23 @@ fn only_a_checkpoint(path: &Path) -> Result<Option<Fault>, Error> {
 /// A name in a directory, and what it is.
 pub(super) type Entry = (String, EntryKind);
 
-/// What a name of a directory stands for.
+/// The kind of what has a name in a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EntryKind {
     File,
     Folder,
     /// The storage does not tell.
     Unknown,
+}
+
+/// Returns true for the name of a file that a conversion writes to the directory of a checkpoint.
+pub(super) fn is_written(name: &str) -> bool {
+    hf::is_written(name) || name == squish::MANIFEST
+}
+
+/// The same of a directory of arrays.
+pub(super) fn is_array(name: &str) -> bool {
+    name == squish::READY || name.strip_suffix(npy::ZSTD).unwrap_or(name).ends_with(npy::SUFFIX)
 }
 
 /// Why a directory of `entries` must not be replaced: it is no checkpoint, or holds what is not of one. All files of a checkpoint
@@ -511,17 +521,13 @@ pub(super) fn not_replaced(
     let has_arrays = |(name, kind): &&Entry| name == squish::TENSORS && *kind != EntryKind::File;
     let mut foreign: Vec<String> = vec![];
     if entries.iter().any(|entry| has_arrays(&entry)) {
-        let no_array = |(name, kind): &Entry| {
-            let is_array = name.strip_suffix(npy::ZSTD).unwrap_or(name).ends_with(npy::SUFFIX);
-            *kind == EntryKind::Folder || !(name == squish::READY || is_array)
-        };
+        let no_array = |(name, kind): &Entry| *kind == EntryKind::Folder || !is_array(name);
         let others = arrays()?.into_iter().filter(no_array);
         foreign.extend(others.map(|(name, _)| format!("{}/{name}", squish::TENSORS)));
     }
     let others = entries.iter().filter(|entry| {
         let (name, kind) = *entry;
-        !has_arrays(entry)
-            && (*kind == EntryKind::Folder || !(hf::is_written(name) || name == squish::MANIFEST))
+        !has_arrays(entry) && (*kind == EntryKind::Folder || !is_written(name))
     });
     foreign.extend(others.map(|(name, _)| name.clone()));
     foreign.sort_unstable();

@@ -84,19 +84,19 @@ impl Default for WriteOptions {
 /// A checkpoint that is being written. Dropped before [`Writer::finish`], it leaves what is worth continuing in a
 /// hidden directory beside the result, and nothing else.
 #[derive(Debug)]
-pub struct Writer(pub(super) Place);
+pub struct Writer(pub(super) Inner);
 
-/// The writer of a place.
-pub(super) enum Place {
+/// The writer, by where it writes.
+pub(super) enum Inner {
     Files(Box<FileWriter>),
     Bucket(Box<BucketWriter>),
 }
 
-impl fmt::Debug for Place {
+impl fmt::Debug for Inner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Files(files) => files.fmt(f),
-            Place::Bucket(bucket) => bucket.fmt(f),
+            Inner::Files(files) => files.fmt(f),
+            Inner::Bucket(bucket) => bucket.fmt(f),
         }
     }
 }
@@ -104,9 +104,9 @@ impl fmt::Debug for Place {
 impl Writer {
     pub(super) fn new(draft: Draft, output: &Output, options: &WriteOptions) -> Result<Writer, Error> {
         Ok(Writer(match output {
-            Output::Path(path) => Place::Files(Box::new(FileWriter::new(draft, path, options)?)),
+            Output::Path(path) => Inner::Files(Box::new(FileWriter::new(draft, path, options)?)),
             Output::Bucket { bucket, name } => {
-                Place::Bucket(Box::new(BucketWriter::new(draft, Arc::clone(bucket), name, options)?))
+                Inner::Bucket(Box::new(BucketWriter::new(draft, Arc::clone(bucket), name, options)?))
             }
         }))
     }
@@ -118,8 +118,8 @@ impl Writer {
     /// If the system fails.
     pub fn again(&mut self) -> Result<Option<Value>, Error> {
         match &mut self.0 {
-            Place::Files(files) => files.again(),
-            Place::Bucket(bucket) => Ok(bucket.again()),
+            Inner::Files(files) => files.again(),
+            Inner::Bucket(bucket) => Ok(bucket.again()),
         }
     }
 
@@ -143,24 +143,24 @@ impl Writer {
     /// As [`Writer::tensor`].
     pub fn tensor_with(&mut self, planes: &[&[u8]], note: Value) -> Result<(), Error> {
         match &mut self.0 {
-            Place::Files(files) => files.tensor_with(planes, note),
-            Place::Bucket(bucket) => bucket.tensor_with(planes, note),
+            Inner::Files(files) => files.tensor_with(planes, note),
+            Inner::Bucket(bucket) => bucket.tensor_with(planes, note),
         }
     }
 
-    /// What opens the result when it is finished; of several files, the first.
+    /// The path or the URL that opens the result when it is finished; of several files, that of the first.
     pub fn destination(&self) -> Location {
         match &self.0 {
-            Place::Files(files) => Location::Path(files.destination().to_owned()),
-            Place::Bucket(bucket) => bucket.destination(),
+            Inner::Files(files) => Location::Path(files.destination().to_owned()),
+            Inner::Bucket(bucket) => bucket.destination(),
         }
     }
 
     /// The directory that is left if the writer is dropped now, and holds what can be continued.
     pub fn kept(&self) -> Option<Location> {
         match &self.0 {
-            Place::Files(files) => files.kept().map(|path| Location::Path(path.to_owned())),
-            Place::Bucket(bucket) => bucket.kept(),
+            Inner::Files(files) => files.kept().map(|path| Location::Path(path.to_owned())),
+            Inner::Bucket(bucket) => bucket.kept(),
         }
     }
 
@@ -185,8 +185,8 @@ impl Writer {
     /// As [`Writer::finish`].
     pub fn finish_and_hold(mut self) -> Result<Held, Error> {
         let (bytes, zstd) = match &mut self.0 {
-            Place::Files(files) => files.finish()?,
-            Place::Bucket(bucket) => (bucket.finish()?, Zstd::default()),
+            Inner::Files(files) => files.finish()?,
+            Inner::Bucket(bucket) => (bucket.finish()?, Zstd::default()),
         };
         Ok(Held::new(self, bytes, zstd))
     }
@@ -194,8 +194,8 @@ impl Writer {
     /// Removes all that was written, by this process or one before it: the tensors are not what they should be.
     pub fn abandon(self) {
         match self.0 {
-            Place::Files(files) => files.abandon(),
-            Place::Bucket(bucket) => bucket.abandon(),
+            Inner::Files(files) => files.abandon(),
+            Inner::Bucket(bucket) => bucket.abandon(),
         }
     }
 }

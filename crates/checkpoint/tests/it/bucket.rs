@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex};
 
-use checkpoint::{Checkpoint, Draft, Flavour, Location, Output, Split, WriteOptions, Writer};
+use checkpoint::{Checkpoint, Draft, Flavour, Location, Outgoing, Output, Split, WriteOptions, Writer};
 use insta::assert_snapshot;
 use serde_json::{Value, json};
 use storage::{Bucket, ByteSource, Error, Name, Over, PartLimits, Sending, Storage, Version};
@@ -14,7 +14,7 @@ use testkit::golden;
 use crate::Dir;
 use crate::write::{bytes, files, outgoing, pairs};
 
-/// What a bucket has.
+/// The content of a bucket.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Content {
     files: BTreeMap<String, (Vec<u8>, u64)>,
@@ -408,7 +408,7 @@ fn what_is_dropped_leaves_a_journal_or_nothing() {
     cannot write `mock://b/x.gguf`: entity not found
     hint: the bucket has forgotten what was sent before: remove `mock://b/.x.gguf.partial/journal`, and begin anew
     ");
-    // What is there is no journal of ours.
+    // The file there is no journal of ours.
     let mut foreign = content;
     foreign.files.get_mut(".x.gguf.partial/journal").unwrap().0 = b"hello".to_vec();
     let error = written(&gguf, draft("x.gguf", &gguf, &hf), to(&Mock::with(foreign, None), "x.gguf"), false);
@@ -496,4 +496,62 @@ fn a_bucket_is_refused_as_a_disk_is() {
     cannot write `mock://b/new`: arrays are compressed with zstd in directories of this machine alone
     ");
     assert_eq!(bucket.content().uploads.len(), 0);
+}
+
+/// A journal that anyone may have written is believed only if it is whole, and a command that is refused has changed nothing.
+#[test]
+fn a_journal_is_not_trusted() {
+    let (gguf, hf) = sources();
+    let bucket = Mock::with(Content::default(), None);
+    let mut writer = draft("x.gguf", &gguf, &hf).create_with(to(&bucket, "x.gguf"), &often(false)).unwrap();
+    for (i, entry) in gguf.entries().iter().enumerate().take(11) {
+        writer.tensor_with(&[&bytes(&gguf, entry)[0]], json!({ "tensor": i })).unwrap();
+    }
+    drop(writer);
+    let content = bucket.content();
+    let journal = |content: &mut Content, change: &dyn Fn(&mut Value)| {
+        let (bytes, _) = content.files.get_mut(".x.gguf.partial/journal").unwrap();
+        let mut value: Value = serde_json::from_slice(bytes).unwrap();
+        change(&mut value);
+        *bytes = serde_json::to_vec(&value).unwrap();
+    };
+    let wanted = on_disk("x.gguf", &gguf, draft("x.gguf", &gguf, &hf));
+    for (change, left) in [
+        (&(|value: &mut Value| value["finishing"] = json!([null])) as &dyn Fn(&mut Value), 0),
+        // An upload of which nobody says anything stays, as others' do.
+        (&|value| value["uploads"] = json!([]), 1),
+        (&|value| value["uploads"][0]["parts"] = json!(["a"]), 0),
+        (&|value| value["fingerprint"] = json!("another"), 0),
+    ] {
+        let mut changed = content.clone();
+        journal(&mut changed, change);
+        let bucket = Mock::with(changed, None);
+        assert_eq!(written(&gguf, draft("x.gguf", &gguf, &hf), to(&bucket, "x.gguf"), false).unwrap(), 0);
+        assert!(bucket.content().texts() == wanted);
+        assert_eq!(bucket.content().uploads.len(), left);
+    }
+    // Something is there: what another result has sent stays.
+    let mut taken = content;
+    journal(&mut taken, &|value| value["fingerprint"] = json!("another"));
+    taken.files.insert("x.gguf".to_owned(), (vec![1], 0));
+    let bucket = Mock::with(taken.clone(), None);
+    written(&gguf, draft("x.gguf", &gguf, &hf), to(&bucket, "x.gguf"), false).unwrap_err();
+    assert_eq!(bucket.content(), taken);
+}
+
+/// A file of no bytes has no part, and is there.
+#[test]
+fn a_file_may_be_empty() {
+    let outgoing = Outgoing {
+        name: "none".to_owned(),
+        shape: [0].into(),
+        scheme: tensor::Scheme::plain(tensor::Dtype::F32),
+    };
+    let bucket = Mock::with(Content::default(), None);
+    let draft = Draft::onnx(vec![outgoing], vec![]).unwrap();
+    let mut writer = draft.create_with(to(&bucket, "x.onnx"), &often(false)).unwrap();
+    writer.tensor(&[&[]]).unwrap();
+    writer.finish().unwrap();
+    let texts = bucket.content().texts();
+    assert_eq!((texts.len(), texts["x.onnx.data"].len()), (2, 0));
 }

@@ -1,7 +1,6 @@
 //! What has been sent to a bucket, written down beside the result.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use storage::{Bucket, Name, Over};
@@ -22,12 +21,14 @@ pub(super) struct Journal {
     tag: Option<String>,
     /// The length of that version, in bytes.
     len: u64,
-    /// What was begun of each file.
+    /// The upload of each file, if it was begun.
     pub(super) uploads: Vec<Option<Upload>>,
+    /// Uploads of another result, which are of no use.
+    others: Vec<Upload>,
     /// The caller's notes on tensors.
     pub(super) notes: BTreeMap<usize, Value>,
-    /// Once everything is sent: the versions that the files replace, and what goes then.
-    pub(super) finishing: Option<(Vec<Option<String>>, Vec<Name>)>,
+    /// Once everything is sent: the versions that the files replace.
+    pub(super) finishing: Option<Vec<Option<String>>>,
 }
 
 /// A file that is being sent.
@@ -40,12 +41,14 @@ pub(super) struct Upload {
 }
 
 impl Journal {
-    /// Reads the journal in the directory `dir`. What another result has left there is removed, and so is what was sent for it.
+    /// Reads the journal in the directory `dir` of a result with `tensors` tensors, whose files have `counts` parts. One of another
+    /// result says only what [`Journal::abort_others`] removes.
     pub(super) fn open(
-        bucket: &Arc<dyn Bucket>,
+        bucket: &dyn Bucket,
         dir: &Name,
         fingerprint: &str,
-        files: usize,
+        counts: &[usize],
+        tensors: usize,
     ) -> Result<Journal, Error> {
         let name = dir.join(JOURNAL).map_err(Error::of_member)?;
         let mut journal = Journal {
@@ -53,7 +56,8 @@ impl Journal {
             fingerprint: fingerprint.to_owned(),
             tag: None,
             len: 0,
-            uploads: vec![None; files],
+            uploads: vec![None; counts.len()],
+            others: vec![],
             notes: BTreeMap::new(),
             finishing: None,
         };
@@ -61,21 +65,39 @@ impl Journal {
             return Ok(journal);
         };
         (journal.tag, journal.len) = (Some(version.tag), version.len);
-        let read = serde_json::from_slice(&bytes).ok().and_then(|value| journal.read(&value));
-        match read {
-            Some(true) if journal.uploads.len() == files => {}
-            Some(_) => {
-                // The later command has the place.
-                journal.abort(&**bucket);
-                (journal.uploads, journal.notes, journal.finishing) =
-                    (vec![None; files], BTreeMap::new(), None);
-            }
-            None => {
-                let what = "something is there that is not ours, where the unfinished result is to be";
-                return Err(Error::whole(bucket.location(&journal.name), Fault::Exists { what }));
-            }
+        let Some(same) = serde_json::from_slice(&bytes).ok().and_then(|value| journal.read(&value)) else {
+            let what = "something is there that is not ours, where the unfinished result is to be";
+            return Err(Error::whole(bucket.location(&journal.name), Fault::Exists { what }));
+        };
+        if !(same && journal.is_sound(counts, tensors)) {
+            journal.others = journal.uploads.drain(..).flatten().collect();
+            journal.uploads = vec![None; counts.len()];
+            (journal.notes, journal.finishing) = (BTreeMap::new(), None);
         }
         Ok(journal)
+    }
+
+    /// True if it says of each file and each tensor what it has to. Anyone may have written it.
+    fn is_sound(&self, counts: &[usize], tensors: usize) -> bool {
+        let fits = |(upload, count): (&Option<Upload>, &usize)| match upload {
+            Some(upload) => upload.tags.len() == *count,
+            None => true,
+        };
+        let is_whole = |(index, count): (usize, &usize)| *count == 0 || self.sent(index).is_some();
+        self.uploads.len() == counts.len()
+            && self.uploads.iter().zip(counts).all(fits)
+            && self.finishing.as_ref().is_none_or(|was| {
+                was.len() == counts.len()
+                    && counts.iter().enumerate().all(is_whole)
+                    && (0..tensors).all(|index| self.notes.contains_key(&index))
+            })
+    }
+
+    /// Removes what was sent for another result.
+    pub(super) fn abort_others(&mut self, bucket: &dyn Bucket) {
+        for Upload { name, id, .. } in self.others.drain(..) {
+            let _ = bucket.abort(&name, &id);
+        }
     }
 
     /// Takes over what `value` says. True if it is of the same result; `None` if it is no journal.
@@ -100,10 +122,7 @@ impl Journal {
         let notes: Option<BTreeMap<_, _>> = value.get("tensors")?.as_array()?.iter().map(note).collect();
         let finishing = match value.get("finishing")? {
             Value::Null => None,
-            value => {
-                let stale: Option<Vec<Name>> = value.get("goes")?.as_array()?.iter().map(name).collect();
-                Some((tags(value.get("was")?)?, stale?))
-            }
+            value => Some(tags(value)?),
         };
         (self.uploads, self.notes, self.finishing) = (uploads?, notes?, finishing);
         Some(same)
@@ -114,15 +133,12 @@ impl Journal {
             Some(Upload { name, id, tags }) => json!({"name": name.as_str(), "id": id, "parts": tags}),
             None => Value::Null,
         };
-        let finishing = self.finishing.as_ref().map(
-            |(was, stale)| json!({"was": was, "goes": stale.iter().map(Name::as_str).collect::<Vec<_>>()}),
-        );
         let notes: Vec<Value> = self.notes.iter().map(|(index, note)| json!([index, note])).collect();
         let mut value = Map::new();
         value.insert("fingerprint".to_owned(), json!(self.fingerprint));
         value.insert("uploads".to_owned(), self.uploads.iter().map(upload).collect());
         value.insert("tensors".to_owned(), notes.into());
-        value.insert("finishing".to_owned(), json!(finishing));
+        value.insert("finishing".to_owned(), json!(self.finishing));
         value.into()
     }
 
@@ -141,7 +157,7 @@ impl Journal {
         self.tag.is_some()
     }
 
-    /// What the server calls the upload of `file`, if it was begun.
+    /// The server's name of the upload of `file`, if it was begun.
     pub(super) fn upload(&self, file: usize) -> Option<&str> {
         Some(&self.uploads.get(file)?.as_ref()?.id)
     }
@@ -165,11 +181,6 @@ impl Journal {
     pub(super) fn sent(&self, file: usize) -> Option<(&str, Vec<String>)> {
         let upload = self.uploads.get(file)?.as_ref()?;
         Some((&upload.id, upload.tags.iter().cloned().collect::<Option<_>>()?))
-    }
-
-    /// Everything is sent. Files replace the versions `was`, and `stale` go.
-    pub(super) fn finish(&mut self, was: Vec<Option<String>>, stale: Vec<Name>) {
-        self.finishing = Some((was, stale));
     }
 
     /// Writes it over the version that this process knows.
@@ -208,7 +219,7 @@ impl Journal {
         let _ = self.remove(bucket);
     }
 
-    /// What was sent of `file` is of no use.
+    /// Drops the upload of `file`, whose parts are of no use.
     pub(super) fn restart(&mut self, bucket: &dyn Bucket, file: usize) {
         if let Some(Upload { name, id, .. }) = self.uploads.get_mut(file).and_then(Option::take) {
             let _ = bucket.abort(&name, &id);

@@ -8,7 +8,9 @@ use crate::error::Error;
 use crate::fault::Fault;
 use crate::format::squish;
 use crate::write::OutFile;
-use crate::write::place::{DestinationKind, Entry, EntryKind, is_part_of, named, not_replaced};
+use crate::write::place::{
+    DestinationKind, Entry, EntryKind, is_array, is_part_of, is_written, named, not_replaced,
+};
 
 /// The name of each of `files` of a result called `whole`.
 pub(super) fn names(kind: DestinationKind, whole: &Name, files: &[OutFile]) -> Result<Vec<Name>, Error> {
@@ -83,7 +85,7 @@ pub(super) fn refuse(
     Ok(())
 }
 
-/// What is in the directory `dir`: nothing, if there is no such directory.
+/// The names in the directory `dir`; none if there is no such directory.
 fn listed(bucket: &dyn Bucket, dir: &Name) -> Result<Vec<Entry>, Error> {
     match bucket.list(dir) {
         Err(error) if error.is_not_found() => Ok(vec![]),
@@ -100,12 +102,12 @@ pub(super) fn family(bucket: &dyn Bucket, whole: &Name) -> Result<Vec<Name>, Err
     there.map(|(name, _)| dir.join(&name).map_err(Error::of_member)).collect()
 }
 
-/// The files of the directory `dir`, and of its directory of arrays.
+/// The files of a checkpoint in the directory `dir`, and in its directory of arrays: those that have names that a conversion gives.
 pub(super) fn below(bucket: &dyn Bucket, dir: &Name) -> Result<Vec<Name>, Error> {
     let arrays = dir.join(squish::TENSORS).map_err(Error::of_member)?;
     let mut found = vec![];
-    for dir in [dir, &arrays] {
-        for (name, _) in listed(bucket, dir)? {
+    for (dir, is_ours) in [(dir, is_written as fn(&str) -> bool), (&arrays, is_array)] {
+        for (name, _) in listed(bucket, dir)?.into_iter().filter(|(name, _)| is_ours(name)) {
             found.push(dir.join(&name).map_err(Error::of_member)?);
         }
     }

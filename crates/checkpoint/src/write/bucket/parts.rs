@@ -186,7 +186,7 @@ impl Parts {
     }
 }
 
-/// What is known of a range of `file` before its tensors are.
+/// The bytes of a range of `file` that are known before its tensors, and zeros for the others.
 fn known(file: &OutFile, range: Range<u64>) -> Vec<u8> {
     let mut content = vec![0; usize::try_from(range.end - range.start).unwrap_or(0)];
     let pieces = std::iter::once((0, &file.head)).chain(file.between.iter().map(|(at, bytes)| (*at, bytes)));
