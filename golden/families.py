@@ -61,14 +61,19 @@ NUMPY = {"F32": np.float32, "U8": np.uint8}
 
 
 def numbered(entries, random):
-    """Arrays of the entries: even numbers, each once, and random bytes where an entry holds bytes."""
+    """Arrays of the entries: even numbers, each once, and random bytes where an entry holds bytes.
+
+    `A_log` has the logarithms of its numbers, since the converter writes minus its exponential.
+    """
     arrays, first = {}, 0
     for name, shape, dtype in entries:
         count = int(np.prod(shape))
         if dtype == "U8":
             arrays[name] = random.integers(0, 256, shape, dtype=np.uint8)
             continue
-        arrays[name] = (2 * np.arange(first, first + count)).astype(np.float32).reshape(shape)
+        numbers = 2 * np.arange(first, first + count)
+        numbers = np.log(numbers) if name.endswith("A_log") else numbers
+        arrays[name] = numbers.astype(np.float32).reshape(shape)
         first += count
     assert 2 * first < 2**24, first
     return arrays
@@ -95,6 +100,8 @@ def write_gguf(spec, config, arrays, scratch, file_type="ALL_F32"):
 
     class Converter(model_class):
         model_arch = model_class.model_arch
+        # As `--no-mtp` does; otherwise the converter of Qwen 3.5 wants the `mtp.*` tensors.
+        no_mtp = spec.get("no_mtp", model_class.no_mtp)
 
         def set_vocab(self):
             self._set_vocab_none()
@@ -131,6 +138,16 @@ def permuted(rows, heads):
     return rows.reshape(heads, 2, rows.shape[0] // heads // 2, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
 
 
+def tiled(values, axis, start, groups, heads):
+    """The heads from `start` on, grouped along `axis`: the first head of each group, then the second of each, and so on.
+
+    llama.cpp conversion/qwen.py `_reorder_v_heads`.
+    """
+    kept, moved = np.split(values, [start], axis)
+    shape = (*moved.shape[:axis], groups, heads // groups, -1, *moved.shape[axis + 1:])
+    return np.concatenate([kept, moved.reshape(shape).swapaxes(axis, axis + 1).reshape(moved.shape)], axis)
+
+
 def candidates(names, arrays, config):
     """(how, sources, details, array) that these HF tensors could give, simplest first."""
     one = arrays[names[0]]
@@ -155,6 +172,19 @@ def candidates(names, arrays, config):
         split = one.reshape(groups, heads // groups + 2, -1, *one.shape[1:])
         parts = [part.reshape(-1, *one.shape[1:]) for part in (split[:, :-2], split[:, -2], split[:, -1])]
         yield "grouped", names, {"groups": groups, "heads": heads}, np.concatenate(parts)
+    if "linear_attn" in names[0]:
+        groups, heads = config["linear_num_key_heads"], config["linear_num_value_heads"]
+        keys, values = groups * config["linear_key_head_dim"], heads * config["linear_value_head_dim"]
+        squeezed = one.squeeze(1) if one.ndim == 3 else one
+        reshape = {"reshape": list(squeezed.shape)} if one.ndim == 3 else {}
+        starts = [(0, 2 * keys)] if one.shape[0] == 2 * keys + values else [(0, 0), (1, 0)][:one.ndim]
+        for axis, start in starts:
+            if (one.shape[axis] - start) % heads == 0:
+                details = {**reshape, "axis": axis, "start": start, "groups": groups, "heads": heads}
+                moved = tiled(squeezed, axis, start, groups, heads)
+                yield "tiled", names, details, moved
+                if names[0].endswith("A_log"):
+                    yield "tiled_negative_exp", names, details, -np.exp(moved)
     if "qk_nope_head_dim" in config and one.ndim == 2:
         heads, nope, value = (config[k] for k in ("num_attention_heads", "qk_nope_head_dim", "v_head_dim"))
         if one.shape[0] == heads * (nope + value):
@@ -193,13 +223,19 @@ def mxfp4(name, found, shape, arrays):
 def origin(name, found, shape, arrays, starts, config):
     """`[how, sources, details]` of one GGUF tensor."""
     order = np.array([start for start, _ in starts])
-    owners = np.searchsorted(order, np.floor(found.reshape(-1) / 2).astype(np.int64), side="right") - 1
+    numbers = np.rint(np.abs(found.reshape(-1)))  # minus an exponential is near minus its number
+    owners = np.searchsorted(order, np.floor(numbers / 2).astype(np.int64), side="right") - 1
     firsts = owners[np.sort(np.unique(owners, return_index=True)[1])]
     names = [starts[i][1] for i in firsts]
     for how, sources, details, wanted in candidates(names, arrays, config):
-        if wanted.shape == found.shape and (wanted == found).all():
+        if wanted.shape == found.shape and equal(how, wanted, found):
             return [how, sources] + ([details] if details else [])
     raise SystemExit(f"`{name}` {shape}: nothing known makes it of {names}")
+
+
+def equal(how, wanted, found):
+    """Whether the values are the same, or, of an exponential, the same but for rounding."""
+    return np.allclose(wanted, found, rtol=1e-6, atol=0) if how.endswith("exp") else (wanted == found).all()
 
 
 def origins(tensors, arrays, config):

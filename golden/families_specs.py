@@ -78,6 +78,13 @@ SPECS = {
     "falcon-grouped": decoder("Falcon", dict(
         COMMON, max_position_embeddings=2048, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_kv_heads=2,
         tie_word_embeddings=False, new_decoder_architecture=True, num_ln_in_parallel_attn=1)),
+    # Three layers of linear attention, then one of full attention. Each of the two key heads has three value heads: if it had
+    # two, the converter's reordering would be its own inverse.
+    "qwen35": decoder("Qwen3_5", dict(
+        GQA, num_hidden_layers=4, linear_num_key_heads=2, linear_num_value_heads=6, linear_key_head_dim=16,
+        linear_value_head_dim=24, linear_conv_kernel_dim=4,
+        rope_parameters=dict(rope_type="default", rope_theta=10_000_000.0, partial_rotary_factor=0.25, mrope_section=[1, 1, 0],
+                             mrope_interleaved=True)), config="Qwen3_5TextConfig", no_mtp=True),
     # Of the example own_family, which registers it.
     "own/arcee": decoder("Arcee", GQA, vocab_size_written=True),
     "bert": {"architecture": "BertModel", "config": "BertConfig", "dtype": "float32", "arguments": BERT,

@@ -43,7 +43,7 @@ CLASSES = [
     "Qwen3MoeConfig", "Phi3Config", "MixtralConfig", "DeepseekV2Config", "DeepseekV3Config", "Kimi_K25Config",
     "GptOssConfig", "BertConfig", "WhisperConfig", "Starcoder2Config", "GraniteConfig", "Olmo2Config", "Gemma2Config",
     "FalconConfig", "RobertaConfig", "XLMRobertaConfig", "CamembertConfig", "DistilBertConfig", "MPNetConfig",
-    "ModernBertConfig", "NomicBertConfig",
+    "ModernBertConfig", "NomicBertConfig", "Qwen3_5TextConfig",
 ]
 
 
@@ -263,6 +263,14 @@ def experiments(cls):
         yield {"num_local_experts": 5}
         yield {"num_experts": 6, "num_local_experts": 5}
         yield {"mlp_only_layers": None}
+    if kind == "qwen3_5_text":
+        kinds = ["linear_attention", "full_attention"] * 2
+        yield {"num_hidden_layers": 4}
+        yield {"num_hidden_layers": 4, "full_attention_interval": 2}
+        yield {"num_hidden_layers": 4, "full_attention_interval": 3, "layer_types": kinds}
+        yield {"num_hidden_layers": 4, "layer_types": kinds[:3]}
+        yield {"num_hidden_layers": 4, "layer_types": ["unheard-of"] * 4}
+        yield {"rope_parameters": {"rope_theta": 7000.0, "mrope_section": [3, 3, 2], "mrope_interleaved": True}}
     if kind == "gpt_oss":
         yield {"experts_per_token": 2}
         yield {"initial_context_length": 2048, "rope_scaling_factor": 8.0}

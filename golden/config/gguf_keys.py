@@ -28,7 +28,8 @@ OUT = Path(__file__).with_suffix(".json")
 # GGUF's name, and the file in src/models that has it.
 OURS = {"llama": "llama", "gemma3": "gemma3", "gpt2": "gpt2", "qwen2": "qwen2", "qwen3": "qwen3",
         "qwen3moe": "qwen3moe", "phi3": "phi3", "deepseek2": "deepseek2", "gpt-oss": "openai-moe", "bert": "bert",
-        "starcoder2": "starcoder2", "granite": "granite", "olmo2": "olmo2", "gemma2": "gemma2", "falcon": "falcon"}
+        "starcoder2": "starcoder2", "granite": "granite", "olmo2": "olmo2", "gemma2": "gemma2", "falcon": "falcon",
+        "qwen35": "qwen35"}
 
 
 def gguf_py(tree):

@@ -165,6 +165,8 @@ class Family:
 
             class Converter(model_class):
                 model_arch = model_class.model_arch
+                # As `--no-mtp` does; otherwise the converter of Qwen 3.5 wants the `mtp.*` tensors.
+                no_mtp = model_class.no_mtp or self.name.startswith("qwen35")
 
                 def set_vocab(self):
                     self._set_vocab_none()

@@ -45,6 +45,9 @@ def draw(name, shape, spec, seed):
     """Values of one parameter: they depend on the seed, the name and nothing else."""
     random = np.random.Generator(np.random.PCG64([seed, zlib.crc32(name.encode())]))
     values = random.standard_normal(shape)
+    for end, (mean, deviation) in spec.get("drawn", {}).items():
+        if name.endswith(end):
+            return mean + deviation * values
     if re.search(r"norm|ln_", name.lower()) and name.endswith("weight"):
         return spec.get("norm_mean", 1.0) + 0.3 * values
     if "embed" in name or "wte" in name or "wpe" in name:

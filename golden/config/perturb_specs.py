@@ -131,6 +131,22 @@ FAMILIES["modernbert_plain"] = encoder("ModernBertModel", "ModernBertConfig", di
 FAMILIES["nomic_bert"] = encoder("NomicBertModel", "NomicBertConfig", dict(
     BERT, type_vocab_size=2, head_dim=8, rope_parameters={"rope_type": "default", "rope_theta": 500.0}))
 
+# llama.cpp wants keys and values of linear attention of one width, takes `rms_norm_eps` to normalise its queries and keys
+# (transformers: 1e-6), and stops where `mrope_section`, by default [11, 11, 10], adds up to more than the head's width. Every
+# second layer is full attention, which `full_attention_interval` can say too.
+QWEN35 = dict(
+    GQA, num_hidden_layers=4, head_dim=32, rms_norm_eps=1e-6, layer_types=["linear_attention", "full_attention"] * 2,
+    linear_num_key_heads=2, linear_num_value_heads=6, linear_key_head_dim=16, linear_value_head_dim=16,
+    linear_conv_kernel_dim=3,
+    rope_parameters={"rope_type": "default", "rope_theta": 5000.0, "partial_rotary_factor": 0.5,
+                     "mrope_section": [3, 3, 2], "mrope_interleaved": True})
+FAMILIES["qwen35"] = decoder("Qwen3_5", QWEN35, config="Qwen3_5TextConfig", norm_mean=0.0,
+                             drawn={"A_log": (-1.5, 0.5), "linear_attn.norm.weight": (1.0, 0.3)})
+# llama.cpp reads no bias of the output of attention.
+FAMILIES["qwen35_biased"] = dict(FAMILIES["qwen35"], arguments=dict(
+    QWEN35, num_hidden_layers=2, attention_bias=True, layer_types=["linear_attention", "full_attention"]),
+    only=["attention_bias"])
+
 # Every activation of transformers that has no parameters of its own.
 ACTIVATIONS = ["gelu", "gelu_10", "gelu_fast", "gelu_new", "gelu_python", "gelu_pytorch_tanh", "gelu_python_tanh",
                "gelu_accurate", "hardswish", "laplace", "leaky_relu", "linear", "mish", "quick_gelu", "relu", "relu2",
@@ -555,5 +571,47 @@ def falcon(config):
     yield case(rotary=False)
 
 
-OF_FAMILY = {"modernbert": modernbert, "qwen2": qwen, "qwen3": qwen, "qwen3moe": qwen, "gemma3": gemma3, "gpt2": gpt2, "deepseek_v2": deepseek_v2,
+def qwen35(config):
+    layers, none = config["num_hidden_layers"], ["layer_types"]
+    linear, full = "linear_attention", "full_attention"
+    for every in (1, 2, 3, 4, 0, None):
+        yield case(full_attention_interval=every, remove=none)
+    yield case(full_attention_interval=3)
+    yield case(full_attention_interval=2, layer_types=None)
+    yield case(full_attention_interval=2, layer_types=[full, linear] * (layers // 2))
+    for kinds in ([full, linear] * (layers // 2), [linear] * layers, [linear, full] * layers, ["mamba", full] * (layers // 2)):
+        yield case(layer_types=kinds)
+    # The same shapes by other heads.
+    yield case(linear_num_key_heads=1, linear_key_head_dim=32)
+    yield case(linear_num_key_heads=4, linear_key_head_dim=8)
+    yield case(linear_num_key_heads=8, linear_key_head_dim=4)
+    yield case(linear_num_value_heads=3, linear_value_head_dim=32)
+    yield case(num_attention_heads=8, head_dim=16)
+    # Keys of released files.
+    for key, values in {"attn_output_gate": [True, False], "mamba_ssm_dtype": ["float32", "bfloat16"],
+                        "mtp_num_hidden_layers": [0, 1], "mtp_use_dedicated_embeddings": [False, True]}.items():
+        for value in values:
+            yield case(**{key: value})
+    base, old = config["rope_parameters"], ["rope_parameters"]
+    for gone in base:
+        yield case(rope_parameters={k: v for k, v in base.items() if k != gone})
+    for key, values in {
+        "partial_rotary_factor": [0.25, 0.75, 1.0, 0.4, 1.5, None], "mrope_interleaved": [False, None],
+        "mrope_section": [[2, 3, 3], [8, 0, 0], [1, 1, 1], [11, 11, 10], [3, 3], [3, 3, 2, 0], [], None],
+    }.items():
+        for value in values:
+            yield case(rope_parameters={**base, key: value})
+    yield case(partial_rotary_factor=0.25)
+    yield case(partial_rotary_factor=0.25, rope_parameters={k: v for k, v in base.items() if k != "partial_rotary_factor"})
+    yield case(partial_rotary_factor=1.0, rope_theta=5000.0, remove=old)
+    yield case(rope_scaling=base, remove=old)
+    yield case(rope_scaling=dict(base, type="mrope"), remove=old)
+    stretched = {"factor": 4.0, "original_max_position_embeddings": 16}
+    factors = {"short_factor": [1.0 + 0.1 * i for i in range(8)], "long_factor": [1.5 + 0.2 * i for i in range(8)]}
+    for kind in (dict(stretched, rope_type="yarn"), dict(stretched, rope_type="llama3", low_freq_factor=1.0, high_freq_factor=4.0),
+                 dict(factors, rope_type="longrope", original_max_position_embeddings=16), {"rope_type": "dynamic", "factor": 2.0}):
+        yield case(rope_parameters={**base, **kind})
+
+
+OF_FAMILY = {"qwen35": qwen35, "modernbert": modernbert, "qwen2": qwen, "qwen3": qwen, "qwen3moe": qwen, "gemma3": gemma3, "gpt2": gpt2, "deepseek_v2": deepseek_v2,
              "deepseek_v3": deepseek_v3, "gpt_oss": gpt_oss, "granite": granite, "gemma2": gemma2, "falcon": falcon}

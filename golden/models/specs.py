@@ -213,6 +213,51 @@ SPECS |= {
     },
 }
 
+# Qwen 3.5. Linear-attention layers compute the gated delta rule. The full-attention layers gate their output and rotate half
+# of each head.
+QWEN35 = dict(
+    hidden_size=32, intermediate_size=64, num_attention_heads=4, num_key_value_heads=2, head_dim=32,
+    linear_num_key_heads=2, linear_key_head_dim=16, vocab_size=96, max_position_embeddings=256,
+    bos_token_id=1, eos_token_id=2,
+    rope_parameters=dict(
+        rope_type="default", rope_theta=5000.0, partial_rotary_factor=0.5, mrope_section=[3, 3, 2], mrope_interleaved=True,
+    ),
+)
+# Mean and standard deviation of a parameter, by the end of its name. With this A_log a state lasts tens of tokens, so it
+# matters across chunks of 64.
+DELTA = {
+    "linear_attn.A_log": (-2.5, 1.2), "linear_attn.dt_bias": (0.0, 0.7), "linear_attn.conv1d.weight": (0.0, 0.5),
+    "linear_attn.norm.weight": (1.0, 0.3),
+}
+
+SPECS |= {
+    # The default pattern of layers, cut after the fifth: three linear, one full, one linear. Values are twice as wide as keys
+    # and have twice as many heads. 80 tokens cross a chunk of 64. Tied. llama.cpp cannot load the GGUF: it knows one width
+    # for keys and values.
+    "qwen35-tiny": {
+        "architecture": "Qwen3_5ForCausalLM",
+        "config": "Qwen3_5TextConfig",
+        "arguments": dict(QWEN35, num_hidden_layers=5, linear_num_value_heads=4, linear_value_head_dim=32,
+                          linear_conv_kernel_dim=4, rms_norm_eps=1e-4, tie_word_embeddings=True),
+        "seed": 15, "tokens": 80, "std": 0.3, "norm_mean": 0.0, "drawn": DELTA,
+        "llama_cpp_refuses": "tensor 'blk.0.attn_qkv.weight' has wrong shape",
+    },
+    # llama.cpp can load this one. Each key head has three value heads, so the order of value heads in GGUF is not its own
+    # inverse. The second of four layers is full attention. The convolution spans three tokens. Untied. The epsilon is 1e-6
+    # because transformers always uses 1e-6 to normalise the queries and keys of linear attention; llama.cpp uses
+    # `rms_norm_eps`.
+    "qwen35-equal-tiny": {
+        "architecture": "Qwen3_5ForCausalLM",
+        "config": "Qwen3_5TextConfig",
+        "arguments": dict(
+            QWEN35, num_hidden_layers=4, linear_num_value_heads=6, linear_value_head_dim=16, linear_conv_kernel_dim=3,
+            rms_norm_eps=1e-6, tie_word_embeddings=False,
+            layer_types=["linear_attention", "full_attention", "linear_attention", "linear_attention"],
+        ),
+        "seed": 16, "tokens": 80, "std": 0.3, "norm_mean": 0.0, "drawn": DELTA,
+    },
+}
+
 
 def input_ids(spec):
     """The ids the model is asked about: a linear congruential walk over the vocabulary."""

@@ -10,7 +10,7 @@ use load::Tensor;
 use lora::LowRank;
 use quant::Isa;
 
-use crate::backend::{Attend, Backend, Heads, Sequence};
+use crate::backend::{Attend, Backend, DeltaRule, Heads, Sequence};
 use crate::weights::{NormWeights, Projection};
 use crate::{Error, Model};
 
@@ -160,6 +160,14 @@ impl Backend for Adapted<'_> {
 
     fn attend(&mut self, how: &Attend, sequences: &[Sequence], q: &[f32], out: &mut [f32]) {
         self.backend.attend(how, sequences, q, out);
+    }
+
+    fn gate(&mut self, x: &[f32], width: usize, first: usize, out: &mut [f32]) {
+        self.backend.gate(x, width, first, out);
+    }
+
+    fn delta(&mut self, rule: &DeltaRule<'_>, state: &mut [f32], x: &[f32], rows: usize, out: &mut [f32]) {
+        self.backend.delta(rule, state, x, rows, out);
     }
 
     fn activate(&mut self, act: Activation, gated: bool, x: &[f32], rows: usize, out: &mut [f32]) {

@@ -5,7 +5,9 @@ use ::model::module;
 
 use crate::Error;
 use crate::build::{Builder, unsaid};
-use crate::layer::{Attention, Branch, CrossAttention, FeedForward, LatentAttention, Layer, Mixture};
+use crate::layer::{
+    Attention, Branch, CrossAttention, FeedForward, GatedDelta, LatentAttention, Layer, Mixture,
+};
 
 /// The branches of the module at `path`, in order.
 pub(crate) fn of(path: &str, build: &mut Builder<'_>) -> Result<Vec<Branch>, Error> {
@@ -32,6 +34,7 @@ fn layer(path: &str, build: &mut Builder<'_>) -> Result<Box<dyn Layer>, Error> {
             Box::new(CrossAttention::new(path, *cross, build.heard().ok_or_else(|| unsaid(path))?, build)?)
         }
         Some(Computes::LatentAttention(latent)) => Box::new(LatentAttention::new(path, latent, build)?),
+        Some(Computes::GatedDelta(delta)) => Box::new(GatedDelta::new(path, delta, build)?),
         Some(Computes::FeedForward(ffn)) => Box::new(FeedForward::new(path, *ffn, build)?),
         Some(Computes::Mixture(mixture)) => Box::new(Mixture::new(path, mixture, build)?),
         _ => return Err(unsaid(path)),

@@ -103,6 +103,8 @@ pub fn generate(
     let room = prompt.len() + 1 + session.capacity().saturating_sub(session.position());
     sampler.reserve(room);
     sampler.read(prompt);
+    // Guesses that are wrong are taken back, which linear attention cannot.
+    let draft = draft.filter(|_| runner.model().goes_back());
     let mut turn = Turn { sampler, draft, limits, each, stats: Stats::default() };
     if let Some(draft) = &mut turn.draft {
         draft.reserve(room)?;

@@ -3,6 +3,7 @@
 mod attention;
 mod cross_attention;
 mod feed_forward;
+mod gated_delta;
 mod latent_attention;
 mod mixture;
 
@@ -11,13 +12,14 @@ use std::sync::Arc;
 
 use crate::backend::{Attend, Backend, Sequence};
 use crate::rotary::Rotation;
-use crate::state::{PAGE, State};
+use crate::state::{PAGE, RecurrentShape, State};
 use crate::weights::{NormWeights, Projection};
 use crate::{BATCH, Error, KvCache, KvKind, KvShape};
 
 pub(crate) use attention::Attention;
 pub(crate) use cross_attention::CrossAttention;
 pub(crate) use feed_forward::FeedForward;
+pub(crate) use gated_delta::GatedDelta;
 pub(crate) use latent_attention::LatentAttention;
 pub(crate) use mixture::{Mixture, Routes};
 
@@ -51,6 +53,11 @@ pub(crate) trait Layer: Send + Sync {
 
     /// The sizes of what it keeps of a position, if it attends.
     fn cached(&self) -> Option<KvShape> {
+        None
+    }
+
+    /// The sizes of what it keeps of all positions together, if it is linear attention.
+    fn recurrent(&self) -> Option<RecurrentShape> {
         None
     }
 

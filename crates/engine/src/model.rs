@@ -120,6 +120,11 @@ impl Model {
         self.ear.as_ref().map(|ear| (STRIDE * ear.context, ear.mels))
     }
 
+    /// True if a session can forget its last positions alone. Linear attention can forget only all of them.
+    pub fn goes_back(&self) -> bool {
+        self.branches.iter().all(|branch| branch.layer.recurrent().is_none())
+    }
+
     /// Those of its audio encoder, too.
     pub(crate) fn all_branches(&self) -> impl Iterator<Item = &Branch> {
         self.ear.iter().flat_map(Ear::branches).chain(&self.branches)

@@ -94,18 +94,25 @@ impl Sequencer {
         let too_large = || Error::CacheTooLarge { capacity: rows };
         let positions = rows.checked_next_multiple_of(PAGE).and_then(|n| n.checked_add(SEQUENCES * PAGE));
         let positions = positions.ok_or_else(too_large)?;
-        let (mut states, mut shapes, mut uses) = (vec![State::None], vec![], vec![]);
+        let (mut states, mut shapes, mut uses) = (vec![State::None], vec![None], vec![]);
         for branch in model.branches() {
+            if branch.layer.recurrent().is_some() {
+                // One for all sequences, each of which begins anew.
+                uses.push(states.len());
+                shapes.push(None);
+                states.push(branch.layer.state(KvKind::F32, positions)?);
+                continue;
+            }
             let Some(shape) = branch.layer.cached() else {
                 uses.push(0);
                 continue;
             };
             // All positions of a pass are there, whatever a layer looks at.
-            let shape = KvShape { window: None, ..shape };
+            let shape = Some(KvShape { window: None, ..shape });
             let known = shapes.iter().position(|known| *known == shape);
-            uses.push(1 + known.unwrap_or(shapes.len()));
-            if known.is_none() {
-                shapes.push(shape);
+            uses.push(known.unwrap_or(shapes.len()));
+            if let (None, Some(shape)) = (known, shape) {
+                shapes.push(Some(shape));
                 states.push(State::Kv(Box::new(KvCache::new(shape, KvKind::F32, positions)?)));
             }
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use model::{Architecture, Computes};
 
 use crate::rotary::Turns;
-use crate::state::{State, StateSnapshot};
+use crate::state::{RecurrentShape, State, StateSnapshot};
 use crate::{Adapter, Error, Heard, KvKind, KvShape, Model};
 
 /// One sequence: how far it is, and what each layer keeps of the positions before.
@@ -56,6 +56,7 @@ pub fn session_bytes(architecture: &Architecture, kind: KvKind, positions: u64, 
         }
         // Each rank has the latent vectors, which all heads share.
         Computes::LatentAttention(attention) => KvShape::latent(attention)?.bytes(kind, positions),
+        Computes::GatedDelta(delta) => RecurrentShape::of(delta, ranks)?.bytes(),
         _ => Some(0),
     };
     architecture.modules().map(|(_, what)| bytes(what)).try_fold(0u64, |sum, bytes| sum.checked_add(bytes?))
@@ -139,7 +140,7 @@ impl Session {
         self.truncate(0);
         let heard_by = self.states.iter_mut().filter_map(|state| match state {
             State::Heard(cache) => Some(cache),
-            State::None | State::Kv(_) => None,
+            State::None | State::Kv(_) | State::Recurrent(_) => None,
         });
         for (state, cache) in heard_by.zip(&heard.caches) {
             *state = Some(Arc::clone(cache));
@@ -153,7 +154,8 @@ impl Session {
     }
 
     /// Forgets every position from `len` on, and returns the position that it is at then: `len`, or 0 where a layer no longer
-    /// has what that position sees. Windows forget what they have passed, by 256 positions and more.
+    /// has what that position sees. Windows forget what they have passed, by 256 positions and more; linear attention knows the last
+    /// position alone.
     pub fn truncate(&mut self, len: usize) -> usize {
         if len < self.position {
             let reached = self.states.iter().all(|state| state.reaches(len));

@@ -3,10 +3,13 @@
 mod kv_cache;
 mod kv_kind;
 mod pages;
+mod recurrent;
 
 pub use kv_cache::KvCache;
 pub use kv_kind::{KvKind, KvShape, RECENT};
 pub use pages::PAGE;
+pub(crate) use recurrent::Recurrent;
+pub use recurrent::RecurrentShape;
 
 use std::sync::Arc;
 
@@ -21,6 +24,8 @@ pub(crate) enum State {
     Kv(Box<KvCache>),
     /// Keys and values of what the session hears, whatever its position; `None` before it has heard anything.
     Heard(Option<Arc<KvCache>>),
+    /// What linear attention keeps of all positions together.
+    Recurrent(Box<Recurrent>),
 }
 
 impl State {
@@ -30,6 +35,7 @@ impl State {
             State::None => 0,
             State::Kv(cache) => cache.bytes(),
             State::Heard(cache) => cache.as_ref().map_or(0, |cache| cache.bytes()),
+            State::Recurrent(state) => state.bytes(),
         }
     }
 
@@ -38,6 +44,7 @@ impl State {
         match self {
             State::None | State::Heard(_) => true,
             State::Kv(cache) => cache.reaches(position),
+            State::Recurrent(state) => state.reaches(position),
         }
     }
 
@@ -46,6 +53,7 @@ impl State {
         match self {
             State::None | State::Heard(_) => {}
             State::Kv(cache) => cache.truncate(len),
+            State::Recurrent(state) => state.truncate(len),
         }
     }
 
@@ -55,6 +63,7 @@ impl State {
             State::None => StateSnapshot::None,
             State::Kv(cache) => StateSnapshot::Kv(cache.snapshot(len)),
             State::Heard(cache) => StateSnapshot::Heard(cache.clone()),
+            State::Recurrent(state) => StateSnapshot::Recurrent(Arc::new((**state).clone())),
         }
     }
 
@@ -62,6 +71,7 @@ impl State {
     pub(crate) fn reaches_in(&self, snapshot: &StateSnapshot, len: usize) -> bool {
         match (self, snapshot) {
             (State::Kv(cache), StateSnapshot::Kv(snapshot)) => cache.reaches_in(snapshot, len),
+            (State::Recurrent(_), StateSnapshot::Recurrent(snapshot)) => snapshot.reaches(len),
             _ => true,
         }
     }
@@ -72,6 +82,7 @@ impl State {
             (State::None, StateSnapshot::None) => {}
             (State::Kv(cache), StateSnapshot::Kv(snapshot)) => cache.restore(snapshot, len),
             (State::Heard(cache), StateSnapshot::Heard(snapshot)) => cache.clone_from(snapshot),
+            (State::Recurrent(state), StateSnapshot::Recurrent(snapshot)) => state.restore(snapshot, len),
             _ => unreachable!("states of one layer are of one kind"),
         }
     }
@@ -85,6 +96,8 @@ pub(crate) enum StateSnapshot {
     Kv(KvSnapshot),
     /// Keys and values of what was heard.
     Heard(Option<Arc<KvCache>>),
+    /// What linear attention kept.
+    Recurrent(Arc<Recurrent>),
 }
 
 impl StateSnapshot {
@@ -94,6 +107,7 @@ impl StateSnapshot {
             StateSnapshot::None => 0,
             StateSnapshot::Kv(snapshot) => snapshot.bytes(),
             StateSnapshot::Heard(cache) => cache.as_ref().map_or(0, |cache| cache.bytes()),
+            StateSnapshot::Recurrent(state) => state.bytes(),
         }
     }
 }

@@ -161,6 +161,7 @@ impl Architecture {
                     Computes::Attention(_)
                         | Computes::CrossAttention(_)
                         | Computes::LatentAttention(_)
+                        | Computes::GatedDelta(_)
                         | Computes::FeedForward(_)
                         | Computes::Mixture(_)
                 )

@@ -42,6 +42,8 @@ pub struct Attention {
     pub scale: f32,
     /// `c` in `c · tanh(score / c)`, for scores that were multiplied by `scale`.
     pub soft_cap: Option<f32>,
+    /// What the heads give is multiplied by the sigmoid of a gate, a fourth part of `qkv`, as wide as the queries.
+    pub gated: bool,
 }
 
 impl Attention {
@@ -58,6 +60,7 @@ impl Attention {
             rope: None,
             scale: (*c.attention_scale / by_layer) as f32,
             soft_cap: (*c.score_soft_cap > 0.0).then_some(*c.score_soft_cap as f32),
+            gated: false,
         }
     }
 
@@ -129,6 +132,39 @@ pub struct LatentAttention {
     pub rope: Rope,
     /// Scores are multiplied by this before the softmax.
     pub scale: f32,
+}
+
+/// Linear attention by the gated delta rule (Gated DeltaNet) of one layer. What it keeps of the positions before is no list of keys and
+/// values: it is one matrix for each value head, `S`, `[key, value]`, and the last rows before the convolution.
+///
+/// Its children: `in`, whose parts are `q_in`, `k_in`, `v_in`, `z_in`, `b_in` and `a_in`; `q_conv`, `k_conv` and `v_conv`, whose `weight`
+/// `[channels, kernel]` weighs each channel's last rows, the newest last; `decay`, whose `log` is `[value_heads]`; `norm`, of a value;
+/// `out`. With `q`, `k` and `v` convolved and activated, and `q` and `k` of length 1 in each head, a value head does for each
+/// position
+///
+/// ```text
+/// S = exp(-exp(decay.log) · softplus(a)) · S
+/// S = S + k ⊗ sigmoid(b) · (v - kᵀS)
+/// out = norm(qᵀS / √key) · silu(z)
+/// ```
+///
+/// Value heads that follow each other share a key head.
+///
+/// Source: transformers `Qwen3_5GatedDeltaNet` and `torch_recurrent_gated_delta_rule`, modeling_qwen3_5.py@v5.23.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GatedDelta {
+    /// Heads of queries and of keys.
+    pub key_heads: u64,
+    /// Heads of values; a multiple of `key_heads`.
+    pub value_heads: u64,
+    /// Elements of a query and of a key.
+    pub key: u64,
+    /// Elements of a value.
+    pub value: u64,
+    /// Rows that the convolution sees: a position's own, and those before it.
+    pub kernel: u64,
+    /// Applied to what the convolution gives.
+    pub activation: Activation,
 }
 
 /// A feed-forward network: `down(act(up(x)))`, or with a gate `down(act(gate(x)) · up(x))`. Its children: `up` or `gate_up`, and
@@ -299,6 +335,8 @@ pub enum Computes {
     CrossAttention(CrossAttention),
     /// Low-rank attention.
     LatentAttention(LatentAttention),
+    /// Linear attention by the gated delta rule.
+    GatedDelta(GatedDelta),
     /// A feed-forward network.
     FeedForward(FeedForward),
     /// A mixture of experts.

@@ -37,7 +37,7 @@ pub use activation::Activation;
 pub use architecture::{Architecture, MatrixNames};
 pub use computes::{Computes, Norm, NotRun};
 pub use config::describe::{Description, Loss};
-pub use config::{Config, Encoder, Field, KeyVerdict, Latent, Moe, NotFollowed, Origin, Verdict};
+pub use config::{Config, Delta, Encoder, Field, KeyVerdict, Latent, Moe, NotFollowed, Origin, Verdict};
 pub use dialect::{Ambiguous, Dialect, Fit, How, Rule, add_one, better_fit};
 pub use ecosystem::DialectName;
 pub use error::{ConfigProblem, Error, FamilyProblem};

@@ -30,8 +30,8 @@ use tensor::{Expr, Presence};
 use crate::param::{Contract, ParamSpec, PipelinePlace};
 
 pub use crate::computes::{
-    Attention, AudioEncoder, Branch, Computes, CrossAttention, Decoder, Encoder, FeedForward, Groups,
-    LatentAttention, Mixture, Norm, NotRun, Relative, Routing, Score, Scores,
+    Attention, AudioEncoder, Branch, Computes, CrossAttention, Decoder, Encoder, FeedForward, GatedDelta,
+    Groups, LatentAttention, Mixture, Norm, NotRun, Relative, Routing, Score, Scores,
 };
 pub use layers::{
     ColumnParallelLinear, Embedding, FusedPart, Linear, MergedColumnParallelLinear, ParallelLmHead,

@@ -8,9 +8,11 @@
 use crate::activations::is_scaled;
 use crate::isa::per_isa;
 
+mod delta;
 mod erf;
 mod exp;
 
+pub use delta::{convolve, delta_step, silu};
 use erf::one_plus_erf;
 use exp::{exp, exp_of_negative};
 
@@ -149,6 +151,18 @@ fn silu_mul_body<const FMA: bool>(gate: &[f32], up: &[f32], out: &mut [f32]) {
     same_length!(gate, up, out);
     for ((out, gate), up) in out.iter_mut().zip(gate).zip(up) {
         *out = gate / (1.0 + exp::<FMA>(-gate)) * up;
+    }
+}
+
+per_isa! {
+    /// `out = sigmoid(gate) · out`.
+    pub fn sigmoid_mul(gate: &[f32], out: &mut [f32]) = sigmoid_mul_body
+}
+#[inline(always)]
+fn sigmoid_mul_body<const FMA: bool>(gate: &[f32], out: &mut [f32]) {
+    same_length!(gate, out);
+    for (out, gate) in out.iter_mut().zip(gate) {
+        *out /= 1.0 + exp::<FMA>(-gate);
     }
 }
 

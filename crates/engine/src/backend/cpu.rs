@@ -18,7 +18,7 @@ use tensor::{RopeOrder, Scheme};
 
 use super::ceiling::{self, Ceiling};
 use super::product::Products;
-use super::{Attend, Backend, Heads, Rotated, Sequence};
+use super::{Attend, Backend, DeltaRule, Heads, Rotated, Sequence, delta};
 use crate::weights::{Linear, NormWeights, Projection};
 use crate::{Error, Model};
 
@@ -64,6 +64,8 @@ struct Local {
     normed: Vec<f32>,
     /// Rows of a group that is padded beyond the output: `[rows, 16]`.
     padded: Vec<f32>,
+    /// A head of linear attention.
+    delta: Vec<f32>,
 }
 
 impl Cpu {
@@ -102,7 +104,10 @@ impl Cpu {
         let widest = projections().map(|p| p.input).max().unwrap_or(0);
         let sizes: Vec<_> = model.all_branches().filter_map(|branch| branch.layer.attention()).collect();
         let normed = sizes.iter().map(|size| size.normed).max().unwrap_or(0);
-        let local = || Local { normed: vec![0.0; normed], padded: vec![0.0; rows * 16] };
+        let recurrent = model.branches().iter().filter_map(|branch| branch.layer.recurrent());
+        let delta = recurrent.map(|shape| delta::room(&shape)).max().unwrap_or(0);
+        let local =
+            || Local { normed: vec![0.0; normed], padded: vec![0.0; rows * 16], delta: vec![0.0; delta] };
         let locals = (0..pool.threads()).map(|_| local()).collect();
         let room = model.room();
         let each = (room.experts, room.each);
@@ -343,6 +348,36 @@ impl Backend for Cpu {
         self.attending.run(&mut self.pool, how, sequences, q, out);
     }
 
+    fn gate(&mut self, x: &[f32], width: usize, first: usize, out: &mut [f32]) {
+        let (isa, gated) = (self.isa, out.len() / (x.len() / width));
+        self.pool.chunks(&mut self.locals, out, ROWS * gated, |_, i, out| {
+            let x = &x[i * ROWS * width..];
+            for (x, out) in x.chunks_exact(width).zip(out.chunks_exact_mut(gated)) {
+                vector::sigmoid_mul(isa, &x[first..first + gated], out);
+            }
+        });
+    }
+
+    fn delta(&mut self, rule: &DeltaRule<'_>, state: &mut [f32], x: &[f32], rows: usize, out: &mut [f32]) {
+        let (isa, shape) = (self.isa, rule.shape);
+        let values = shape.group * shape.value;
+        let together = shape.key_heads.div_ceil(PARTS).max(1);
+        let mut parts: [Option<(&mut [f32], ColumnsMut<'_>)>; PARTS] = [const { None }; PARTS];
+        let mut left = ColumnsMut::new(out, rows, shape.key_heads * values);
+        let states = state.chunks_mut(together * shape.numbers());
+        let count = states.len();
+        for (part, state) in parts.iter_mut().zip(states) {
+            let (mine, others) = left.split_at(state.len() / shape.numbers() * values);
+            left = others;
+            *part = Some((state, mine));
+        }
+        self.pool.chunks(&mut self.locals, &mut parts[..count], 1, |local, i, parts| {
+            for (state, out) in parts.iter_mut().flatten() {
+                delta::run(isa, rule, i * together, state, x, out.reborrow(), &mut local.delta);
+            }
+        });
+    }
+
     fn activate(&mut self, act: Activation, gated: bool, x: &[f32], rows: usize, out: &mut [f32]) {
         let isa = self.isa;
         let width = out.len() / rows;
@@ -410,7 +445,7 @@ fn fill(pool: &mut Pool, locals: &mut [Local], isa: Isa, filling: Filling<'_>, x
     });
 }
 
-fn normalise(isa: Isa, norm: &NormWeights, x: &[f32], out: &mut [f32]) {
+pub(super) fn normalise(isa: Isa, norm: &NormWeights, x: &[f32], out: &mut [f32]) {
     let weight = norm.weight.as_f32();
     match norm.kind {
         Norm::Rms { eps } => vector::rms_norm(isa, x, weight, eps, out),

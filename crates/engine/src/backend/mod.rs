@@ -7,6 +7,7 @@ mod activation;
 mod attending;
 mod ceiling;
 mod cpu;
+mod delta;
 mod product;
 mod reference;
 mod tune;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 use model::Activation;
 use tensor::RopeOrder;
 
+use crate::state::RecurrentShape;
 use crate::weights::{NormWeights, Projection};
 use crate::{Error, KvCache};
 use load::Tensor;
@@ -126,6 +128,71 @@ impl Attend<'_> {
     }
 }
 
+/// Linear attention by the gated delta rule ([`model::module::GatedDelta`]).
+pub struct DeltaRule<'a> {
+    /// The sizes of its state.
+    pub shape: RecurrentShape,
+    /// Of the convolution: `[key heads, kernel, channels]`.
+    pub weights: &'a [f32],
+    /// Applied to what it gives.
+    pub activation: Activation,
+    /// What the softened `a` of each head of values is multiplied by: how fast it forgets. Below 0.
+    pub decay: &'a [f32],
+    /// Of a value.
+    pub norm: &'a NormWeights,
+    /// Elements of a row: queries, keys, values, their gates, and for each head of values `b` and `a`.
+    pub width: usize,
+}
+
+impl fmt::Debug for DeltaRule<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeltaRule").field("shape", &self.shape).finish_non_exhaustive()
+    }
+}
+
+/// Where the parts of one head of keys lie in a row.
+pub(crate) struct DeltaRow {
+    /// The query.
+    pub(crate) q: usize,
+    /// The key.
+    pub(crate) k: usize,
+    /// The values of its group.
+    pub(crate) v: usize,
+    /// Their gates.
+    pub(crate) z: usize,
+    /// How much is written, for each of them.
+    pub(crate) b: usize,
+    /// How much is kept.
+    pub(crate) a: usize,
+}
+
+impl DeltaRule<'_> {
+    /// Where the parts of the head of keys `head` begin in a row.
+    pub(crate) fn row(&self, head: usize) -> DeltaRow {
+        let RecurrentShape { key_heads, group, key, value, .. } = self.shape;
+        let (keys, values) = (key_heads * key, key_heads * group * value);
+        let gates = 2 * keys + 2 * values;
+        DeltaRow {
+            q: head * key,
+            k: keys + head * key,
+            v: 2 * keys + head * group * value,
+            z: 2 * keys + values + head * group * value,
+            b: gates + head * group,
+            a: gates + (key_heads + head) * group,
+        }
+    }
+}
+
+/// `ln(1 + exp(x))`, which is `x` where that is large.
+///
+/// Source: `torch.nn.functional.softplus`, whose threshold is 20.
+pub(crate) fn soft_plus(x: f32) -> f32 {
+    if x > 20.0 { x } else { x.exp().ln_1p() }
+}
+
+/// The addend of the squares of a query or a key before they are made of length 1.
+pub(crate) const UNIT_EPS: f32 = 1e-6;
+
 /// Some rows of a pass, which are of one session.
 #[derive(Clone, Copy, Debug)]
 pub struct Sequence<'a> {
@@ -188,6 +255,13 @@ pub trait Backend: Send {
     /// Softmax attention of each query head, each row over the positions of its sequence: `q` is `[rows, how.width]`, `out`
     /// `[rows, heads · elements of a value]`, with the rows of each of `sequences` in turn. Their caches have one shape.
     fn attend(&mut self, how: &Attend, sequences: &[Sequence], q: &[f32], out: &mut [f32]);
+
+    /// `out[t] = sigmoid(x[t][first..]) · out[t]`: `x` is `[rows, width]`; `out` `[rows, elements that are gated]`.
+    fn gate(&mut self, x: &[f32], width: usize, first: usize, out: &mut [f32]);
+
+    /// The gated delta rule over `rows` rows of one sequence, which `state` is before and then after: `x` is `[rows, rule.width]`, `out`
+    /// `[rows, heads of values · elements of a value]`.
+    fn delta(&mut self, rule: &DeltaRule<'_>, state: &mut [f32], x: &[f32], rows: usize, out: &mut [f32]);
 
     /// `out = act(gate) * up`, or `act(up)` without a gate. `x` is `[rows, gate | up]`, `out` `[rows, width]`.
     fn activate(&mut self, act: Activation, gated: bool, x: &[f32], rows: usize, out: &mut [f32]);

@@ -7,7 +7,8 @@ use model::{Activation, Norm};
 use tensor::RopeOrder;
 
 use super::activation::{self, activated};
-use super::{Attend, Backend, Heads, Rotated, Sequence};
+use super::{Attend, Backend, DeltaRule, Heads, Rotated, Sequence, UNIT_EPS, soft_plus};
+use crate::state::RecurrentShape;
 use crate::weights::{NormWeights, Projection};
 use crate::{KvShape, PAGE};
 
@@ -117,6 +118,58 @@ impl Backend for Reference {
         }
     }
 
+    fn gate(&mut self, x: &[f32], width: usize, first: usize, out: &mut [f32]) {
+        let rows = x.len() / width;
+        let gated = out.len() / rows;
+        for (x, out) in x.chunks_exact(width).zip(out.chunks_exact_mut(gated)) {
+            out.iter_mut().zip(&x[first..]).for_each(|(out, gate)| *out *= sigmoid(*gate));
+        }
+    }
+
+    fn delta(&mut self, rule: &DeltaRule<'_>, state: &mut [f32], x: &[f32], rows: usize, out: &mut [f32]) {
+        let shape = rule.shape;
+        let RecurrentShape { key_heads, group, key, value, kernel } = shape;
+        let (channels, values) = (shape.channels(), key_heads * group * value);
+        let eps = |x: &[f32]| 1.0 / (dot(x, x) + UNIT_EPS).sqrt();
+        for (t, x) in x.chunks_exact(rule.width).enumerate().take(rows) {
+            for (head, state) in state.chunks_exact_mut(shape.numbers()).enumerate() {
+                let at = rule.row(head);
+                let (before, memories) = state.split_at_mut(shape.before());
+                let now = [&x[at.q..][..key], &x[at.k..][..key], &x[at.v..][..group * value]].concat();
+                let mut seen = [&*before, &now].concat();
+                let weights = &rule.weights[head * kernel * channels..][..kernel * channels];
+                let convolved: Vec<f32> = (0..channels)
+                    .map(|c| {
+                        (0..kernel).map(|j| weights[j * channels + c] * seen[j * channels + c]).sum::<f32>()
+                    })
+                    .map(|sum| activated(rule.activation, sum))
+                    .collect();
+                before.copy_from_slice(&seen.split_off(channels));
+                let (q, rest) = convolved.split_at(key);
+                let (k, v) = rest.split_at(key);
+                let (q_unit, k_unit) = (eps(q) / (key as f32).sqrt(), eps(k));
+                for (g, memory) in memories.chunks_exact_mut(key * value).enumerate() {
+                    let one = head * group + g;
+                    let (write, a) = (sigmoid(x[at.b + g]), x[at.a + g]);
+                    let keep = (rule.decay[one] * soft_plus(a)).exp();
+                    for m in &mut *memory {
+                        *m *= keep;
+                    }
+                    let out = &mut out[t * values + one * value..][..value];
+                    for (i, out) in out.iter_mut().enumerate() {
+                        let known: f32 = (0..key).map(|j| memory[j * value + i] * k[j] * k_unit).sum();
+                        let change = (v[g * value + i] - known) * write;
+                        (0..key).for_each(|j| memory[j * value + i] += k[j] * k_unit * change);
+                        *out = (0..key).map(|j| memory[j * value + i] * q[j] * q_unit).sum();
+                    }
+                    normalise(rule.norm, out);
+                    let gates = &x[at.z + g * value..];
+                    out.iter_mut().zip(gates).for_each(|(out, gate)| *out *= gate * sigmoid(*gate));
+                }
+            }
+        }
+    }
+
     fn activate(&mut self, act: Activation, gated: bool, x: &[f32], rows: usize, out: &mut [f32]) {
         let width = out.len() / rows;
         let stride = if gated { 2 * width } else { width };
@@ -130,6 +183,10 @@ impl Backend for Reference {
     fn add(&mut self, x: &mut [f32], y: &[f32], scale: f32) {
         x.iter_mut().zip(y).for_each(|(x, y)| *x += scale * y);
     }
+}
+
+fn sigmoid(x: f32) -> f32 {
+    1.0 / (1.0 + (-x).exp())
 }
 
 /// Sums in f64, so that the oracle's own rounding is out of the way.

@@ -33,7 +33,9 @@ pub(crate) struct Attention {
     pub(crate) rope: Option<usize>,
     /// The order in which the rows of q and k lie.
     pub(crate) rope_order: RopeOrder,
-    /// q, k and v.
+    /// What the heads give is multiplied by the sigmoid of a gate.
+    pub(crate) gated: bool,
+    /// q, k and v, and perhaps the gate.
     pub(crate) qkv: Arc<Projection>,
     /// Norm of each query head, or of all together.
     pub(crate) q_norm: Option<NormWeights>,
@@ -65,6 +67,7 @@ impl Attention {
             soft_cap: says.soft_cap,
             rope: says.rope.as_ref().map(|rope| build.rope(rope)),
             rope_order: build.rope_order,
+            gated: says.gated,
             qkv: build.projection(&at("qkv"))?,
             q_norm: build.optional_norm(&at("q_norm"))?,
             k_norm: build.optional_norm(&at("k_norm"))?,
@@ -110,7 +113,8 @@ impl Layer for Attention {
 
     fn run(&self, pass: &mut Pass<'_>, h: &[f32], out: &mut [f32]) {
         let (q, kv) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
-        let width = q + 2 * kv;
+        let gate = q + 2 * kv;
+        let width = if self.gated { gate + q } else { gate };
         let heads = Heads {
             heads: self.heads,
             kv_heads: self.kv_heads,
@@ -134,7 +138,10 @@ impl Layer for Attention {
             sinks: self.sinks.as_ref().map(Tensor::as_f32),
             relative: self.relative.as_deref(),
         };
-        pass.sequences.attend(pass.backend, &how, qkv, |row| (&row[q..q + kv], &row[q + kv..]), mixed);
+        pass.sequences.attend(pass.backend, &how, qkv, |row| (&row[q..q + kv], &row[q + kv..gate]), mixed);
+        if self.gated {
+            pass.backend.gate(qkv, width, gate, mixed);
+        }
         pass.backend.linear(&self.output, mixed, pass.rows, out);
     }
 }

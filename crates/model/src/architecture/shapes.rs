@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Architecture, MatrixNames};
 use crate::computes::{
-    Attention, AudioEncoder, Computes, CrossAttention, Decoder, Encoder, FeedForward, Groups,
+    Attention, AudioEncoder, Computes, CrossAttention, Decoder, Encoder, FeedForward, GatedDelta, Groups,
     LatentAttention, Mixture, NotRun, Relative,
 };
 use crate::module::Tree;
@@ -47,6 +47,7 @@ impl Shapes<'_> {
             Computes::AudioEncoder(encoder) => self.audio_encoder(path, *encoder),
             Computes::CrossAttention(attention) => self.cross_attention(path, *attention),
             Computes::LatentAttention(attention) => self.latent_attention(path, attention),
+            Computes::GatedDelta(delta) => self.gated_delta(path, *delta),
             Computes::FeedForward(ffn) => self.feed_forward(path, *ffn),
             Computes::Mixture(mixture) => self.mixture(path, mixture),
             Computes::Residual(branches) => {
@@ -132,7 +133,8 @@ impl Shapes<'_> {
         }
         let q = heads.saturating_mul(head_dim);
         let kv = kv_heads.saturating_mul(head_dim);
-        self.matrix(&format!("{path}.qkv"), &[q, kv, kv], self.hidden())?;
+        let parts = [q, kv, kv, q];
+        self.matrix(&format!("{path}.qkv"), &parts[..if attention.gated { 4 } else { 3 }], self.hidden())?;
         self.matrix(&format!("{path}.output"), &[self.hidden()], q)?;
         if let Some(relative) = attention.relative {
             let rows = self.extents.get(Relative::TABLE).and_then(|extents| extents.first()).copied();
@@ -192,6 +194,29 @@ impl Shapes<'_> {
         self.shape(&format!("{path}.k_b.weight"), &[Some(heads), Some(latent), Some(nope)])?;
         self.shape(&format!("{path}.v_b.weight"), &[Some(heads), Some(value), Some(latent)])?;
         self.matrix(&format!("{path}.output"), &[self.hidden()], heads.saturating_mul(value))
+    }
+
+    fn gated_delta(&self, path: &str, delta: GatedDelta) -> Result<(), NotRun> {
+        let GatedDelta { key_heads, value_heads, key, value, kernel, .. } = delta;
+        if key_heads == 0 || value_heads == 0 || !value_heads.is_multiple_of(key_heads) || kernel == 0 {
+            let why = format!(
+                "`{path}` has {key_heads} heads of keys, {value_heads} of values, and a convolution of {kernel} rows"
+            );
+            return Err(NotRun::new(why));
+        }
+        if key == 0 || value == 0 {
+            return Err(NotRun::new(format!("`{path}` has keys of {key} elements and values of {value}")));
+        }
+        let (keys, values) = (key_heads.saturating_mul(key), value_heads.saturating_mul(value));
+        let parts = [keys, keys, values, values, value_heads, value_heads];
+        self.matrix(&format!("{path}.in"), &parts, self.hidden())?;
+        self.shape(&format!("{path}.a_in.bias"), &[Some(value_heads)])?;
+        for (conv, channels) in [("q_conv", keys), ("k_conv", keys), ("v_conv", values)] {
+            self.shape(&format!("{path}.{conv}.weight"), &[Some(channels), Some(kernel)])?;
+        }
+        self.shape(&format!("{path}.decay.log"), &[Some(value_heads)])?;
+        self.shape(&format!("{path}.norm.weight"), &[Some(value)])?;
+        self.matrix(&format!("{path}.out"), &[self.hidden()], values)
     }
 
     fn mixture(&self, path: &str, mixture: &Mixture) -> Result<(), NotRun> {

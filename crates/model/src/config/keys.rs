@@ -193,6 +193,7 @@ fn common(r: &mut Reader, common: &DecoderKeys) -> Config {
         labels: labels(r),
         moe: None,
         latent: None,
+        delta: None,
         encoder: None,
         own: BTreeMap::new(),
         not_followed: Vec::new(),

@@ -1,5 +1,6 @@
 //! The numbers of a model, each with where it came from.
 
+mod delta;
 pub mod describe;
 pub(crate) mod keys;
 pub(crate) mod parts;
@@ -15,6 +16,7 @@ use crate::activation::Activation;
 use crate::rope::RopeScaling;
 use crate::{ConfigProblem, DialectName, Error, Fact, Facts};
 
+pub use delta::Delta;
 pub use keys::{DecoderKeys, OF_TRANSFORMERS};
 pub use parts::{Encoder, Latent, Moe, MoeDefaults};
 pub use rope::Rotary;
@@ -134,6 +136,8 @@ pub struct Config {
     pub moe: Option<Moe>,
     /// The low-rank projections of attention (DeepSeek's MLA).
     pub latent: Option<Latent>,
+    /// Linear attention in some layers (Qwen 3.5).
+    pub delta: Option<Delta>,
     /// The encoder that a decoder looks at (Whisper).
     pub encoder: Option<Encoder>,
     /// Numbers of a family from outside that no field here is for, by name: the width of a state, an interval of layers.
@@ -213,6 +217,7 @@ impl Config {
         }
         fields.extend(self.moe.iter().flat_map(Moe::fields));
         fields.extend(self.latent.iter().flat_map(Latent::fields));
+        fields.extend(self.delta.iter().flat_map(Delta::fields));
         fields.extend(self.encoder.iter().flat_map(Encoder::fields));
         fields.extend(self.own.iter().map(|(name, field)| f(name, field.to_string(), &field.origin)));
         fields

@@ -30,9 +30,9 @@ const VALUE: Keys =
 const MOST_EXPERTS: u64 = 1 << 18;
 
 /// One field, as [`super::Config::fields`] shows it.
-type Shown<'a> = (&'static str, String, &'a Origin);
+pub(super) type Shown<'a> = (&'static str, String, &'a Origin);
 
-fn shown<'a, T: std::fmt::Display>(name: &'static str, field: &'a Field<T>) -> Shown<'a> {
+pub(super) fn shown<'a, T: std::fmt::Display>(name: &'static str, field: &'a Field<T>) -> Shown<'a> {
     (name, field.to_string(), &field.origin)
 }
 

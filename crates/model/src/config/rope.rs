@@ -53,6 +53,8 @@ pub struct Rotary {
     pub only_long: bool,
     /// A part of each head may be rotated.
     pub partial: bool,
+    /// This part, where no key gives it; 1: the whole head.
+    pub part_absent: f64,
     /// `mscale_all_dim` scales scores, too (DeepSeek).
     pub scales_scores: bool,
     /// The stretch where no key gives one (gpt-oss).
@@ -70,6 +72,7 @@ impl Rotary {
         original: None,
         only_long: false,
         partial: false,
+        part_absent: 1.0,
         scales_scores: false,
         absent: || RopeScaling::None,
     };
@@ -231,6 +234,7 @@ impl Object<'_, '_> {
             None => self.r.number(PART),
         };
         let dims = |part: f64| u64::try_from((part * head_dim as f64 + 1e-6) as i64).unwrap_or(0);
+        let is_said = part.is_some();
         match part.filter(|part| (part.value - 1.0).abs() > 1e-9) {
             // The reference takes it, and then fails or rotates the whole head.
             Some(Field { value, origin: Origin::Key(key) }) if !rotary.partial => {
@@ -238,6 +242,9 @@ impl Object<'_, '_> {
                 Field::default(head_dim, "the whole head")
             }
             Some(part) => Field { value: dims(*part), origin: part.origin },
+            None if !is_said && rotary.part_absent < 1.0 => {
+                Field::default(dims(rotary.part_absent), OF_TRANSFORMERS)
+            }
             None => Field::default(head_dim, "the whole head"),
         }
     }

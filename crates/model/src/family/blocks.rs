@@ -1,6 +1,7 @@
 //! The modules that families are built from: a decoder or an encoder, its blocks and their parts, by canonical names. A program's own
 //! family uses them as those of this crate do.
 
+mod delta;
 mod encoder;
 
 use std::fmt;
@@ -15,6 +16,7 @@ use crate::module::{
 use crate::param::{Along, Axis};
 use crate::{Activation, Config, Moe};
 
+pub use delta::GatedDelta;
 pub use encoder::{Encoder, EncoderBlock, ScoreHead};
 
 /// A decoder: tokens to logits.
@@ -353,6 +355,20 @@ impl Attention {
     pub fn with_joint_norms(self, c: &Config) -> Attention {
         let norm = |heads: u64| Some(RmsNorm::new(heads * *c.head_dim).with_eps(*c.norm_eps as f32));
         Attention { q_norm: norm(*c.heads), k_norm: norm(*c.kv_heads), ..self }
+    }
+
+    /// The same, where a gate multiplies what the heads give.
+    #[must_use]
+    pub fn gated(self, c: &Config) -> Attention {
+        let gated = |computes| match computes {
+            Computes::Attention(a) => Computes::Attention(module::Attention { gated: true, ..a }),
+            other => other,
+        };
+        Attention {
+            computes: self.computes.map(gated),
+            qkv: self.qkv.with_gate("gate", *c.heads, *c.head_dim),
+            ..self
+        }
     }
 
     /// The same with keys that have no bias.

@@ -19,6 +19,7 @@ mod nomic_bert;
 mod olmo2;
 mod phi3;
 mod qwen;
+mod qwen35;
 mod qwen3moe;
 mod register;
 mod roberta;
@@ -93,6 +94,7 @@ static FAMILIES: &[&dyn Family] = &[
     &qwen::QWEN2,
     &qwen::QWEN3,
     &qwen3moe::Qwen3Moe,
+    &qwen35::Qwen35,
     &phi3::Phi3,
     &starcoder2::StarCoder2,
     &granite::Granite,

@@ -223,6 +223,13 @@ impl QkvParallelLinear {
         self
     }
 
+    /// The same with a fourth part, as wide as the queries: the gate of what the heads give.
+    #[must_use]
+    pub fn with_gate(mut self, name: &str, heads: u64, head_dim: u64) -> QkvParallelLinear {
+        self.0.parts.push(FusedPart::new(name, Axis::Heads.of_units(heads, head_dim)));
+        self
+    }
+
     /// The same, each part with a bias.
     #[must_use]
     pub fn with_bias(self) -> QkvParallelLinear {

@@ -106,6 +106,54 @@ fn activation_functions() {
 
 /// What codes leave out is at most half a step, and a value that no code stands for leaves nothing.
 #[test]
+fn linear_attention() {
+    each(|isa, n, noise| {
+        let x = noise.floats(n);
+        let mut out = x.clone();
+        vector::silu(isa, &mut out);
+        close("silu", &out, wide(&x).iter().map(|x| x / (1.0 + (-x).exp())), 1e-4);
+        let (gate, mut out) = (noise.floats(n), x.clone());
+        vector::sigmoid_mul(isa, &gate, &mut out);
+        let want = wide(&x).into_iter().zip(wide(&gate)).map(|(x, gate)| x / (1.0 + (-gate).exp()));
+        close("sigmoid_mul", &out, want, 1e-4);
+
+        for kernel in [1, 2, 4] {
+            let (weights, rows) = (noise.floats(kernel * n), noise.floats(kernel * n));
+            let (before, now) = rows.split_at((kernel - 1) * n);
+            vector::convolve(isa, &weights, before, now, &mut out);
+            for (i, out) in out.iter().enumerate() {
+                let products =
+                    (0..kernel).map(|j| f64::from(weights[j * n + i]) * f64::from(rows[j * n + i]));
+                assert!(
+                    (f64::from(*out) - products.sum::<f64>()).abs() < 1e-5,
+                    "convolve, {kernel} rows, {n}"
+                );
+            }
+        }
+
+        let keys = 24;
+        let (q, k, v) = (noise.floats(keys), noise.floats(keys), noise.floats(n));
+        let mut memory = noise.floats(keys * n);
+        let (keep, write) = (0.75f32, 0.375f32);
+        let mut want = wide(&memory);
+        let mut read = vec![0.0; n];
+        for i in 0..n {
+            let known: f64 = (0..keys).map(|j| 0.75 * want[j * n + i] * f64::from(k[j])).sum();
+            for j in 0..keys {
+                want[j * n + i] =
+                    0.75 * want[j * n + i] + 0.375 * (f64::from(v[i]) - known) * f64::from(k[j]);
+                read[i] += want[j * n + i] * f64::from(q[j]);
+            }
+        }
+        vector::delta_step(isa, &mut memory, &q, &k, &v, [keep, write], &mut out);
+        let near = |found: &[f32], want: &[f64]| {
+            found.iter().zip(want).all(|(found, want)| (f64::from(*found) - want).abs() < 1e-4)
+        };
+        assert!(near(&memory, &want) && near(&out, &read), "delta_step of {n}");
+    });
+}
+
+#[test]
 fn what_codes_leave_out() {
     for isa in Isa::available() {
         let mut x: Vec<f32> = (0..96).map(|i| ((i * 37 % 101) as f32 - 50.0) * 0.173).collect();

@@ -125,6 +125,19 @@ fn a_text_is_the_same_with_guesses() {
     }
 }
 
+/// Linear attention cannot take a guess back: nothing is guessed, and the text is the same.
+#[test]
+fn nothing_is_guessed_for_linear_attention() {
+    let options = RuntimeOptions { threads: Some(2), context: Some(96), ..RuntimeOptions::default() };
+    let mut runtime = Runtime::start(&golden().join("qwen35-tiny"), &options).unwrap();
+    let prompt: Vec<u32> = (0..30).map(|i| 3 + i % 10).collect();
+    let sampler = SamplerOptions { temperature: 0.0, ..SamplerOptions::default() };
+    let (alone, _) = say(&mut runtime, &sampler, None, &prompt, 50);
+    let mut lookup = PromptLookup::new();
+    let (said, stats) = say(&mut runtime, &sampler, Some(&mut lookup), &prompt, 50);
+    assert!(said == alone && stats.guessed == 0, "{stats:?}");
+}
+
 /// A model with a draft, neither with other options than these.
 fn pair(model: &Path, draft: &Path, options: &RuntimeOptions) -> (Runtime, ModelDraft) {
     start(model, draft, options, options).unwrap()

@@ -52,8 +52,9 @@ impl Family {
         }
     }
 
+    /// True if the converter makes a GGUF of it that is read here.
     fn has_gguf(&self) -> bool {
-        self.json["gguf"].is_object()
+        self.json["gguf"].is_object() && !WITHOUT_GGUF.contains(&&*self.name)
     }
 
     /// The checkpoint of transformers: all values differ, except in quantised tensors. `experts` gives the dtype of
@@ -173,8 +174,12 @@ fn decoded(source: &Checkpoint, layout: LayoutKind, scratch: &Path) -> Arrays {
 /// `fp8_blocks_of_whole_heads_move` tests them.
 const RAGGED: &str = "deepseek_v3-fp8";
 
+/// Families of which no GGUF is read here.
+const WITHOUT_GGUF: &[&str] = &["qwen35"];
+
 /// Families whose layers in vLLM are not declared here.
-const NOT_VLLM: &[&str] = &["distilbert", "modernbert", "mpnet", "nomic_bert", "roberta", "roberta-xlm"];
+const NOT_VLLM: &[&str] =
+    &["distilbert", "modernbert", "mpnet", "nomic_bert", "qwen35", "roberta", "roberta-xlm"];
 
 /// Those that are.
 fn families_of_vllm() -> Vec<Family> {

@@ -33,7 +33,12 @@ fn distance(got: &[f32], want: &[f32]) -> f32 {
 }
 
 fn check(model: &str) {
-    for gguf in [false, true] {
+    check_files(model, &[false, true]);
+}
+
+/// Of the HF directory, or of the GGUF file.
+fn check_files(model: &str, ggufs: &[bool]) {
+    for gguf in ggufs.iter().copied() {
         let want = expected(model, gguf);
         let dir = golden().join(model);
         let path = if gguf { dir.join("model.gguf") } else { dir };
@@ -104,6 +109,12 @@ fn qwen2_with_biases() {
 #[test]
 fn qwen3_with_norms_of_heads() {
     check("qwen3-tiny");
+}
+
+#[test]
+fn qwen35_with_linear_attention() {
+    check_files("qwen35-tiny", &[false]);
+    check_files("qwen35-equal-tiny", &[false]);
 }
 
 #[test]

@@ -290,6 +290,8 @@ families!(
     phi3,
     mixtral,
     qwen3moe,
+    qwen35,
+    qwen35_biased,
     deepseek_v2,
     deepseek_v3,
     gpt_oss,

@@ -104,7 +104,9 @@ impl Told {
 
 #[test]
 fn each_request_has_the_tokens_that_it_has_alone() {
-    for model in ["llama-tiny", "gemma3-tiny", "mixtral-tiny", "deepseek3-tiny", "phi3-long-tiny"] {
+    for model in
+        ["llama-tiny", "gemma3-tiny", "mixtral-tiny", "deepseek3-tiny", "phi3-long-tiny", "qwen35-tiny"]
+    {
         for kv in [KvKind::F16, KvKind::Int8] {
             let mut runtime = start(model, kv);
             let mut rng = Rng(7);
@@ -163,8 +165,10 @@ fn each_request_has_the_tokens_that_it_has_alone() {
                 );
             }
             assert!(cancelled.len() > 1, "{model}, {kv}");
-            // A window is seldom reached back to, nor are positions before codes were made of them.
-            assert!(known > 100 || kv == KvKind::Int8 || model == "gemma3-tiny", "{model}, {kv}: {known}");
+            // A window is seldom reached back to, nor are positions before codes were made of them; linear attention goes on from
+            // the end of a text alone.
+            let seldom = kv == KvKind::Int8 || ["gemma3-tiny", "qwen35-tiny"].contains(&model);
+            assert!(known > 100 || seldom, "{model}, {kv}: {known}");
         }
     }
 }

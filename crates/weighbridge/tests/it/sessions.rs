@@ -46,7 +46,7 @@ fn bits(logits: &[f32]) -> Vec<u32> {
 
 /// Models that cover every kind of positions, of norms, of attention and of feed-forward network, floats and blocks.
 fn models() -> Vec<PathBuf> {
-    let dense = ["gpt2-tiny", "llama-tiny", "gemma3-tiny", "qwen3-tiny", "phi3-long-tiny"];
+    let dense = ["gpt2-tiny", "llama-tiny", "gemma3-tiny", "qwen3-tiny", "qwen35-tiny", "phi3-long-tiny"];
     let experts = ["mixtral-tiny", "gpt-oss-tiny", "deepseek3-tiny"];
     let tiny = dense.into_iter().chain(experts).map(|name| golden().join(name));
     tiny.chain([testkit::model("smollm2"), testkit::model("gemma3")]).collect()
@@ -169,7 +169,7 @@ fn batched_decoding_chooses_the_same_tokens() {
 /// prefix, whatever happens to the snapshot's source.
 #[test]
 fn sessions_of_one_model_do_not_disturb_each_other() {
-    for model in ["gpt2-tiny", "llama-tiny", "gemma3-tiny"] {
+    for model in ["gpt2-tiny", "llama-tiny", "gemma3-tiny", "qwen35-tiny"] {
         for backend in [BackendKind::Reference, BackendKind::Cpu] {
             let mut runtime = start(&golden().join(model), backend, LayoutKind::InPlace, 2);
             let prefix = tokens(&runtime, 5, 13);
@@ -216,8 +216,9 @@ fn sessions_of_one_model_do_not_disturb_each_other() {
 
 #[test]
 fn a_session_goes_on_from_where_it_is_put_back_to() {
-    for backend in [BackendKind::Reference, BackendKind::Cpu] {
-        let mut runtime = start(&golden().join("gemma3-tiny"), backend, packed_layout().unwrap(), 2);
+    let both = [BackendKind::Reference, BackendKind::Cpu];
+    for (model, backend) in ["gemma3-tiny", "qwen35-tiny"].into_iter().flat_map(|m| both.map(|b| (m, b))) {
+        let mut runtime = start(&golden().join(model), backend, packed_layout().unwrap(), 2);
         let (history, next) = (tokens(&runtime, 1, 21), tokens(&runtime, 2, 10));
         let mut one = session(&runtime, 64);
         alone(&mut runtime, &mut one, &history);
@@ -225,14 +226,20 @@ fn a_session_goes_on_from_where_it_is_put_back_to() {
         let wanted = alone(&mut runtime, &mut one, &next);
         one.restore(&snapshot).unwrap();
         assert_eq!(one.position(), history.len());
-        assert!(alone(&mut runtime, &mut one, &next) == wanted, "{backend:?}: restored");
+        assert!(alone(&mut runtime, &mut one, &next) == wanted, "{model}, {backend:?}: restored");
         one.truncate(0);
         let other = tokens(&runtime, 3, 40);
         alone(&mut runtime, &mut one, &other);
         one.restore(&snapshot).unwrap();
-        assert!(alone(&mut runtime, &mut one, &next) == wanted, "{backend:?}: restored over others");
-        one.truncate(history.len());
-        assert!(alone(&mut runtime, &mut one, &next) == wanted, "{backend:?}: truncated");
+        assert!(alone(&mut runtime, &mut one, &next) == wanted, "{model}, {backend:?}: restored over others");
+        if one.truncate(history.len()) == 0 {
+            assert!(!runtime.shared().goes_back(), "{model} keeps positions");
+            alone(&mut runtime, &mut one, &history);
+        }
+        assert!(alone(&mut runtime, &mut one, &next) == wanted, "{model}, {backend:?}: truncated");
+        // Of a snapshot, linear attention has the last position alone.
+        let first = one.restore_first(&snapshot, 5).unwrap();
+        assert_eq!(first, if runtime.shared().goes_back() { 5 } else { 0 });
     }
 }
 

@@ -1,0 +1,118 @@
+//! Linear attention by the gated delta rule.
+
+use std::sync::Arc;
+
+use ::model::Activation;
+
+use super::{Layer, Pass, Room};
+use crate::backend::DeltaRule;
+use crate::build::{Builder, size};
+use crate::state::{Recurrent, RecurrentShape, State};
+use crate::weights::{NormWeights, Projection};
+use crate::{Error, KvKind};
+
+/// Linear attention by the gated delta rule; its state is a [`Recurrent`].
+pub(crate) struct GatedDelta {
+    shape: RecurrentShape,
+    /// To queries, keys, values, their gates, how much of them is written, and how much of the state is kept.
+    input: Arc<Projection>,
+    /// Of the convolution: `[key heads, kernel, channels]`.
+    weights: Vec<f32>,
+    /// Applied to what it gives.
+    activation: Activation,
+    /// How fast each head of values forgets: `-exp(log)`.
+    decay: Vec<f32>,
+    norm: NormWeights,
+    /// Values to hidden.
+    output: Arc<Projection>,
+}
+
+impl GatedDelta {
+    /// The layer at `path`.
+    pub(crate) fn new(
+        path: &str,
+        says: &::model::module::GatedDelta,
+        build: &Builder<'_>,
+    ) -> Result<GatedDelta, Error> {
+        let at = |child: &str| format!("{path}.{child}");
+        let shape = RecurrentShape::of(says, 1).ok_or(Error::TooLarge)?;
+        let (kernel, channels) = (shape.kernel, shape.channels());
+        let mut weights = vec![0.0; size(says.key_heads)? * kernel * channels];
+        let mut first = 0;
+        for (conv, width) in
+            [("q_conv", shape.key), ("k_conv", shape.key), ("v_conv", shape.group * shape.value)]
+        {
+            let table = build.parameter(&at(&format!("{conv}.weight")))?;
+            for (channel, taps) in table.as_f32().chunks_exact(kernel).enumerate() {
+                let (head, channel) = (channel / width, first + channel % width);
+                for (tap, weight) in taps.iter().enumerate() {
+                    weights[(head * kernel + tap) * channels + channel] = *weight;
+                }
+            }
+            first += width;
+        }
+        let decay = build.parameter(&at("decay.log"))?.as_f32().iter().map(|log| -log.exp()).collect();
+        Ok(GatedDelta {
+            shape,
+            input: build.projection(&at("in"))?,
+            weights,
+            activation: says.activation,
+            decay,
+            norm: build.norm(&at("norm"))?,
+            output: build.projection(&at("out"))?,
+        })
+    }
+}
+
+impl Layer for GatedDelta {
+    fn projections(&self) -> Vec<&Arc<Projection>> {
+        vec![&self.input, &self.output]
+    }
+
+    fn recurrent(&self) -> Option<RecurrentShape> {
+        Some(self.shape)
+    }
+
+    fn state(&self, _: KvKind, positions: usize) -> Result<State, Error> {
+        let state = Recurrent::new(&self.shape).ok_or(Error::CacheTooLarge { capacity: positions })?;
+        Ok(State::Recurrent(Box::new(state)))
+    }
+
+    fn state_bytes(&self, _: KvKind, _: usize) -> Option<u64> {
+        self.shape.bytes()
+    }
+
+    fn state_reads(&self, _: KvKind, _: usize) -> u64 {
+        self.shape.bytes().unwrap_or(0)
+    }
+
+    fn room(&self) -> Room {
+        Room { wide: self.input.out, narrow: self.output.input.max(self.input.input), ..Room::default() }
+    }
+
+    fn run(&self, pass: &mut Pass<'_>, h: &[f32], out: &mut [f32]) {
+        let (width, values) = (self.input.out, self.output.input);
+        let x = &mut pass.wide[..pass.rows * width];
+        let mixed = &mut pass.narrow[..pass.rows * values];
+        pass.backend.linear(&self.input, h, pass.rows, x);
+        let rule = DeltaRule {
+            shape: self.shape,
+            weights: &self.weights,
+            activation: self.activation,
+            decay: &self.decay,
+            norm: &self.norm,
+            width,
+        };
+        for segment in pass.sequences.segments {
+            let (sessions, branch) = (&mut *pass.sequences.sessions, pass.sequences.branch);
+            let (position, State::Recurrent(state)) = sessions.state_mut(segment.part, branch) else {
+                unreachable!("`state` has made it for this layer")
+            };
+            let rows = segment.tokens.len();
+            let state = state.advance(position, rows);
+            let x = &x[segment.row * width..][..rows * width];
+            pass.backend.delta(&rule, state, x, rows, &mut mixed[segment.row * values..][..rows * values]);
+        }
+        pass.backend.linear(&self.output, mixed, pass.rows, out);
+    }
+}
