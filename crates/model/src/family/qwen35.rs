@@ -150,37 +150,42 @@ fn gate(expr: Expr, c: &Config, _: usize) -> Expr {
     of_gated(expr, c, 1)
 }
 
-/// Rows of queries, keys or values, which linear attention has one after the other.
-fn of_delta(expr: Expr, c: &Config, part: usize) -> Expr {
+/// Queries, keys or values, which linear attention has one after the other along `axis`.
+fn of_delta(expr: Expr, c: &Config, axis: usize, part: usize) -> Expr {
     let Some(delta) = &c.delta else { return expr };
     let (keys, values) = (*delta.key_heads * *delta.key, *delta.value_heads * *delta.value);
     let ends = [0, keys, 2 * keys, 2 * keys + values];
-    expr.slice(0, ends[part]..ends[part + 1])
+    expr.slice(axis, ends[part]..ends[part + 1])
 }
 
 fn delta_q(expr: Expr, c: &Config, _: usize) -> Expr {
-    of_delta(expr, c, 0)
+    of_delta(expr, c, 0, 0)
 }
 
 fn delta_k(expr: Expr, c: &Config, _: usize) -> Expr {
-    of_delta(expr, c, 1)
+    of_delta(expr, c, 0, 1)
 }
 
 fn delta_v(expr: Expr, c: &Config, _: usize) -> Expr {
-    of_delta(expr, c, 2)
+    of_delta(expr, c, 0, 2)
 }
 
-/// The same of a convolution, `[channels, 1, kernel]`.
+/// The same of a convolution, `[channels, 1, kernel]`. mlx-lm writes `[channels, kernel, 1]`, with norms that are not less one: that does not
+/// fit here, and so is not taken for what it is not (`sanitize` of mlx_lm/models/qwen3_5.py@v0.32.2).
+fn of_conv(expr: Expr, c: &Config, part: usize) -> Expr {
+    of_delta(expr.permute(&[1, 0, 2]), c, 1, part).merge(0)
+}
+
 fn conv_q(expr: Expr, c: &Config, _: usize) -> Expr {
-    of_delta(expr, c, 0).merge(1)
+    of_conv(expr, c, 0)
 }
 
 fn conv_k(expr: Expr, c: &Config, _: usize) -> Expr {
-    of_delta(expr, c, 1).merge(1)
+    of_conv(expr, c, 1)
 }
 
 fn conv_v(expr: Expr, c: &Config, _: usize) -> Expr {
-    of_delta(expr, c, 2).merge(1)
+    of_conv(expr, c, 2)
 }
 
 /// Norms are stored less one, but that of linear attention.

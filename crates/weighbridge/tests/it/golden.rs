@@ -117,6 +117,26 @@ fn qwen35_with_linear_attention() {
     check_files("qwen35-equal-tiny", &[false]);
 }
 
+/// The norms in directories of mlx-lm are not less one, and convolutions are turned: those tell them apart.
+#[test]
+fn qwen35_as_mlx_has_it_is_refused() {
+    let (from, to) = (golden().join("qwen35-tiny"), tempfile::tempdir().unwrap());
+    std::fs::copy(from.join("config.json"), to.path().join("config.json")).unwrap();
+    let bytes = std::fs::read(from.join("model.safetensors")).unwrap();
+    let (length, rest) = bytes.split_first_chunk::<8>().unwrap();
+    let (header, data) = rest.split_at(usize::try_from(u64::from_le_bytes(*length)).unwrap());
+    let mut header: Value = serde_json::from_slice(header).unwrap();
+    for (name, entry) in header.as_object_mut().unwrap() {
+        if name.ends_with("conv1d.weight") {
+            entry["shape"].as_array_mut().unwrap().swap(1, 2);
+        }
+    }
+    let file = testkit::fixture::safetensors_bytes(&header.to_string(), data);
+    std::fs::write(to.path().join("model.safetensors"), file).unwrap();
+    let error = Runtime::start(to.path(), &RuntimeOptions::default()).unwrap_err().to_string();
+    assert!(error.contains("linear_attn.conv1d.weight"), "{error}");
+}
+
 #[test]
 fn phi3_out_of_fused_matrices() {
     check("phi3-tiny");
