@@ -129,7 +129,7 @@ fn a_text_is_the_same_with_guesses() {
 #[test]
 fn nothing_is_guessed_for_linear_attention() {
     let options = RuntimeOptions { threads: Some(2), context: Some(96), ..RuntimeOptions::default() };
-    let mut runtime = Runtime::start(&golden().join("qwen35-tiny"), &options).unwrap();
+    let mut runtime = Runtime::start(golden().join("qwen35-tiny"), &options).unwrap();
     let prompt: Vec<u32> = (0..30).map(|i| 3 + i % 10).collect();
     let sampler = SamplerOptions { temperature: 0.0, ..SamplerOptions::default() };
     let (alone, _) = say(&mut runtime, &sampler, None, &prompt, 50);
