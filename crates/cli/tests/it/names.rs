@@ -19,7 +19,7 @@ fn a_config_of_another_architecture() {
     let said = failure(&["plan", dir.path().to_str().unwrap()], dir.path().parent().unwrap());
     assert!(said.contains("does not match its model (gpt2)"), "{said}");
     assert_snapshot!(ends(&said, 3), @"
-    hint: all tensor names match Hugging Face llama, qwen2 or 11 others; set the right `model_type` in config.json
+    hint: all tensor names match Hugging Face llama, qwen2 or 12 others; set the right `model_type` in config.json
     hint: `weighbridge inspect --tensors` lists what the checkpoint holds
     exit code 1
     ");
