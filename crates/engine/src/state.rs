@@ -24,7 +24,7 @@ pub(crate) enum State {
     Kv(Box<KvCache>),
     /// Keys and values of what the session hears, whatever its position; `None` before it has heard anything.
     Heard(Option<Arc<KvCache>>),
-    /// What linear attention keeps of all positions together.
+    /// The matrices of linear attention, after all positions so far.
     Recurrent(Box<Recurrent>),
 }
 
@@ -96,7 +96,7 @@ pub(crate) enum StateSnapshot {
     Kv(KvSnapshot),
     /// Keys and values of what was heard.
     Heard(Option<Arc<KvCache>>),
-    /// What linear attention kept.
+    /// The matrices of linear attention.
     Recurrent(Arc<Recurrent>),
 }
 

@@ -42,7 +42,7 @@ pub struct Attention {
     pub scale: f32,
     /// `c` in `c · tanh(score / c)`, for scores that were multiplied by `scale`.
     pub soft_cap: Option<f32>,
-    /// What the heads give is multiplied by the sigmoid of a gate, a fourth part of `qkv`, as wide as the queries.
+    /// `qkv` has a gate as its fourth part, as wide as the queries. Its sigmoid multiplies the output of the heads.
     pub gated: bool,
 }
 
@@ -163,7 +163,7 @@ pub struct GatedDelta {
     pub value: u64,
     /// Rows that the convolution sees: a position's own, and those before it.
     pub kernel: u64,
-    /// Applied to what the convolution gives.
+    /// Applied to the output of the convolution.
     pub activation: Activation,
 }
 

@@ -134,9 +134,9 @@ pub struct DeltaRule<'a> {
     pub shape: RecurrentShape,
     /// Of the convolution: `[key heads, kernel, channels]`.
     pub weights: &'a [f32],
-    /// Applied to what it gives.
+    /// Applied to the output of the convolution.
     pub activation: Activation,
-    /// What the softened `a` of each head of values is multiplied by: how fast it forgets. Below 0.
+    /// A rate for each head of values, below 0. It multiplies `softplus(a)`.
     pub decay: &'a [f32],
     /// Of a value.
     pub norm: &'a NormWeights,

@@ -130,7 +130,7 @@ impl Backend for Reference {
         let shape = rule.shape;
         let RecurrentShape { key_heads, group, key, value, kernel } = shape;
         let (channels, values) = (shape.channels(), key_heads * group * value);
-        let eps = |x: &[f32]| 1.0 / (dot(x, x) + UNIT_EPS).sqrt();
+        let unit = |x: &[f32]| 1.0 / (dot(x, x) + UNIT_EPS).sqrt();
         for (t, x) in x.chunks_exact(rule.width).enumerate().take(rows) {
             for (head, state) in state.chunks_exact_mut(shape.numbers()).enumerate() {
                 let at = rule.row(head);
@@ -147,7 +147,7 @@ impl Backend for Reference {
                 before.copy_from_slice(&seen.split_off(channels));
                 let (q, rest) = convolved.split_at(key);
                 let (k, v) = rest.split_at(key);
-                let (q_unit, k_unit) = (eps(q) / (key as f32).sqrt(), eps(k));
+                let (q_unit, k_unit) = (unit(q) / (key as f32).sqrt(), unit(k));
                 for (g, memory) in memories.chunks_exact_mut(key * value).enumerate() {
                     let one = head * group + g;
                     let (write, a) = (sigmoid(x[at.b + g]), x[at.a + g]);

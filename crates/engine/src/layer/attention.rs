@@ -33,7 +33,7 @@ pub(crate) struct Attention {
     pub(crate) rope: Option<usize>,
     /// The order in which the rows of q and k lie.
     pub(crate) rope_order: RopeOrder,
-    /// What the heads give is multiplied by the sigmoid of a gate.
+    /// The sigmoid of a gate multiplies the output of the heads.
     pub(crate) gated: bool,
     /// q, k and v, and perhaps the gate.
     pub(crate) qkv: Arc<Projection>,

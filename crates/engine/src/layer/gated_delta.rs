@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ::model::Activation;
 
-use super::{Layer, Pass, Room};
+use super::{Layer, Pass};
 use crate::backend::DeltaRule;
 use crate::build::{Builder, size};
 use crate::state::{Recurrent, RecurrentShape, State};
@@ -18,7 +18,7 @@ pub(crate) struct GatedDelta {
     input: Arc<Projection>,
     /// Of the convolution: `[key heads, kernel, channels]`.
     weights: Vec<f32>,
-    /// Applied to what it gives.
+    /// Applied to the output of the convolution.
     activation: Activation,
     /// How fast each head of values forgets: `-exp(log)`.
     decay: Vec<f32>,
@@ -84,10 +84,6 @@ impl Layer for GatedDelta {
 
     fn state_reads(&self, _: KvKind, _: usize) -> u64 {
         self.shape.bytes().unwrap_or(0)
-    }
-
-    fn room(&self) -> Room {
-        Room { wide: self.input.out, narrow: self.output.input.max(self.input.input), ..Room::default() }
     }
 
     fn run(&self, pass: &mut Pass<'_>, h: &[f32], out: &mut [f32]) {

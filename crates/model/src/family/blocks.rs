@@ -357,7 +357,7 @@ impl Attention {
         Attention { q_norm: norm(*c.heads), k_norm: norm(*c.kv_heads), ..self }
     }
 
-    /// The same, where a gate multiplies what the heads give.
+    /// The same with a gate, whose sigmoid multiplies the output of the heads.
     #[must_use]
     pub fn gated(self, c: &Config) -> Attention {
         let gated = |computes| match computes {
