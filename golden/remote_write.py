@@ -264,9 +264,9 @@ class Store:
                     deaths += 1
                     assert f"{name}/config.json" not in self.list() or self.list() == expected
                     continue
-                if process.returncode != 0 and "already exists" in err:
+                if process.returncode != 0 and "already exists" in out:
                     break
-                assert process.returncode == 0, err
+                assert process.returncode == 0, (out, err)
                 continued += json.loads(out)["continued"] > 0
                 break
             killed += deaths
