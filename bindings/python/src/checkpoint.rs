@@ -13,6 +13,7 @@ use weighbridge::{LayoutKind, OpenOptions, PlanBuilder, load};
 
 use crate::error::{Result, unknown, value_error};
 use crate::loading::{self, Loading};
+use crate::plan::Plan;
 use crate::tensor::Tensor;
 
 /// Opens the checkpoint at `path`, a file or a directory of any format, or at a URL. Reads headers alone.
@@ -189,8 +190,7 @@ impl Checkpoint {
     }
 }
 
-/// The tensors of `checkpoint` called `names`, or all: as they are stored, or decoded to `dtype`. Those in blocks become f32 if no dtype is
-/// asked for.
+/// Loads the tensors that [`selection`] plans.
 #[pyfunction]
 #[pyo3(name = "_each")]
 pub(crate) fn each(
@@ -199,6 +199,20 @@ pub(crate) fn each(
     dtype: Option<&str>,
     names: Option<Vec<String>>,
 ) -> PyResult<Vec<Tensor>> {
+    let Plan { plan } = selection(checkpoint, dtype, names)?;
+    let loaded = Loading { owned: false, threads: None, memory: None, progress: None }.load(py, &plan)?;
+    plan.params().iter().map(|param| loaded.tensor(&param.name)).collect()
+}
+
+/// Plans the tensors of `checkpoint` called `names`, or all, in order: as they are stored, or decoded to `dtype`. Those in blocks become f32
+/// if no dtype is asked for.
+#[pyfunction]
+#[pyo3(name = "_selection")]
+pub(crate) fn selection(
+    checkpoint: &Bound<'_, Checkpoint>,
+    dtype: Option<&str>,
+    names: Option<Vec<String>>,
+) -> PyResult<Plan> {
     let this = checkpoint.get();
     let asked = dtype.map(scheme).transpose()?;
     let plain = scheme("f32")?;
@@ -213,9 +227,7 @@ pub(crate) fn each(
         let blocks = entry.scheme.dtype().is_none().then(|| Arc::clone(&plain));
         Target { name: entry.name.clone(), expr: Expr::source(&entry.name), scheme: asked.clone().or(blocks) }
     };
-    let plan = this.plan(wanted.iter().map(target).collect())?;
-    let loaded = Loading { owned: false, threads: None, memory: None, progress: None }.load(py, &plan)?;
-    wanted.iter().map(|entry| loaded.tensor(&entry.name)).collect()
+    Ok(Plan { plan: this.plan(wanted.iter().map(target).collect())? })
 }
 
 /// The scheme called `name`, which can be encoded to.

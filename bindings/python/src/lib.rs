@@ -20,7 +20,7 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _weighbridge {
     #[pymodule_export]
-    use super::checkpoint::{Checkpoint, Entry, each, open};
+    use super::checkpoint::{Checkpoint, Entry, each, open, selection};
     #[pymodule_export]
     use super::embedder::Embedder;
     #[pymodule_export]

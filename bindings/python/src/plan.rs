@@ -172,7 +172,7 @@ pub(crate) fn encoding(encode: Option<Encode>, preset: Option<&str>) -> PyResult
 /// It keeps the checkpoint's files open. A file that is no longer what it was when it was opened is an error.
 #[pyclass(frozen, module = "weighbridge")]
 pub(crate) struct Plan {
-    plan: load::Plan,
+    pub(crate) plan: load::Plan,
 }
 
 #[pymethods]

@@ -30,6 +30,7 @@ __all__ = [
     "Tokenizer",
     "__VERSION__",
     "_each",
+    "_selection",
     "_vllm_state",
     "open",
     "plan",
@@ -78,6 +79,7 @@ def plan(
     """
 
 def _each(checkpoint: Checkpoint, dtype: str | None, names: Sequence[str] | None) -> list[Tensor]: ...
+def _selection(checkpoint: Checkpoint, dtype: str | None, names: Sequence[str] | None) -> Plan: ...
 
 def _vllm_state(
     checkpoint: Checkpoint,

@@ -103,13 +103,29 @@ def load_file(
 
     Args:
         path: a file, a directory or a URL.
-        device: where they go.
+        device: where they go; to another device than this machine's memory as `load_into` fills it.
         dtype: what all become; by default they stay as they are, and those in blocks become f32.
         only: the names of those that are wanted.
     """
     checkpoint = _weighbridge.open(path)
-    found = _weighbridge._each(checkpoint, _scheme_of(dtype), _names(only))
-    return {one.name: _to(tensor(one), device) for one in found}
+    if torch.empty(0, device=device).device.type == "cpu":
+        found = _weighbridge._each(checkpoint, _scheme_of(dtype), _names(only))
+        return {one.name: tensor(one) for one in found}
+    return _made(_weighbridge._selection(checkpoint, _scheme_of(dtype), _names(only)), device)
+
+
+def _made(plan: Plan, device: str | int | torch.device) -> dict[str, torch.Tensor]:
+    """The parameters of `plan` in new tensors. Those that are tied share memory."""
+    new: dict[str, torch.Tensor] = {}
+    for param in plan.params:
+        if param.tied_to is not None:
+            continue
+        if param.scheme not in _DTYPES:
+            raise ValueError(f"`{param.name}` would be {param.scheme}, for which PyTorch has no type: ask for a plain dtype")
+        new[param.name] = torch.empty(param.shape, dtype=dtype(param.scheme), device=device)
+    if not all(target.is_meta for target in new.values()):
+        fill(plan, {name: [Place(target, tuple(target.shape))] for name, target in new.items()})
+    return {param.name: new[param.tied_to or param.name] for param in plan.params}
 
 
 def _to(one: torch.Tensor, device: str | int | torch.device) -> torch.Tensor:

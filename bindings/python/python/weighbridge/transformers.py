@@ -63,6 +63,17 @@ def tokenizer(path: StrPath | Checkpoint, *, allow_loss: Iterable[str] = ()) -> 
     return _beside(checkpoint, allow_loss, AutoTokenizer.from_pretrained)
 
 
+#: What transformers takes for a `device_map` beside a device.
+_SPREAD = ("auto", "balanced", "balanced_low_0", "sequential")
+
+
+def _is_elsewhere(device: object) -> bool:
+    """True if `device` is one device, and not this machine's memory."""
+    if not isinstance(device, str | int | torch.device) or device in _SPREAD:
+        return False
+    return torch.empty(0, device=device).device.type not in ("cpu", "meta")
+
+
 def from_pretrained(
     cls: type[M],
     path: StrPath | Checkpoint,
@@ -73,7 +84,8 @@ def from_pretrained(
 ) -> M:
     """A model of `cls`, a class of transformers or one of its `Auto` classes, with the weights of a checkpoint of any format.
 
-    Weights that are stored as they are wanted stay in the mapped file. Others are decoded once, straight to their place.
+    Weights that are stored as they are wanted stay in the mapped file. Others are decoded once, straight to their place. With a `device_map` of one
+    device (`"cuda"`), all go there as `weighbridge.torch.load_into` fills it.
 
     Args:
         cls: `AutoModelForCausalLM`, `LlamaForCausalLM`, ….
@@ -100,7 +112,11 @@ def from_pretrained(
         with torch.device("meta"):
             cls = type(cls.from_config(settings))  # type: ignore[attr-defined]
     plan = _weighbridge.plan(checkpoint, layout="hf", encode=_torch.scheme(wanted))
-    weights = _torch.state_dict(plan.load())
+    device = options.get("device_map")
+    if _is_elsewhere(device):
+        weights = _torch._made(plan, device)
+    else:
+        weights = _torch.state_dict(plan.load())
     model, info = cls.from_pretrained(  # type: ignore[attr-defined]
         None, config=settings, state_dict=weights, dtype=wanted, output_loading_info=True, **options
     )

@@ -9,7 +9,10 @@ import safetensors.torch
 import torch
 import weighbridge as wb
 from safetensors import safe_open
+from weighbridge import _weighbridge
 from weighbridge import torch as wt
+
+from conftest import fetched
 
 MODELS = Path(__file__).parents[4] / "golden" / "models"
 FILE = MODELS / "llama-tiny" / "model.safetensors"
@@ -123,6 +126,24 @@ def test_tensors_of_other_devices_go_through_a_small_piece_of_memory(monkeypatch
     total = sum(2 * one.numel() for one in tensors.values())
     assert told[-1] == (total, total) and told == sorted(told)
     assert report.copied + report.encoded >= total
+
+
+@pytest.mark.parametrize("stage", [1, 3000, 1 << 20])
+def test_a_file_goes_to_another_device(every: Path, monkeypatch: pytest.MonkeyPatch, stage: int) -> None:
+    monkeypatch.setattr(wt.Place, "is_direct", property(lambda place: False))
+    monkeypatch.setattr(wt, "_STAGE", stage)
+    blocks = ["blk.1.attn_q.weight", "blk.0.attn_norm.weight", "blk.0.attn_q.weight"]
+    files = (every, None), (MODELS / "llama-tiny" / "model.gguf", None), (fetched("smollm2") / "smollm2.gguf", blocks)
+    for path, only in files:
+        wanted = wt.load_file(path, only=only)
+        # As if it were elsewhere.
+        found = wt._made(_weighbridge._selection(wb.open(path), None, only), "cpu")
+        assert list(found) == list(wanted)
+        assert all(same(one, wanted[name]) for name, one in found.items())
+        shapes = wt.load_file(path, device="meta", only=only)
+        assert all(one.is_meta and (one.shape, one.dtype) == (wanted[n].shape, wanted[n].dtype) for n, one in shapes.items())
+    with pytest.raises(ValueError, match="q8_0, for which PyTorch has no type"):
+        wt.load_file(MODELS / "llama-tiny" / "model.gguf", device="meta", dtype="q8_0", only=["token_embd.weight"])
 
 
 def test_what_is_read_may_be_repeated() -> None:
