@@ -82,7 +82,7 @@ SPECS = {
     # two, the converter's reordering would be its own inverse.
     "qwen35": decoder("Qwen3_5", dict(
         GQA, num_hidden_layers=4, linear_num_key_heads=2, linear_num_value_heads=6, linear_key_head_dim=16,
-        linear_value_head_dim=24, linear_conv_kernel_dim=4,
+        linear_value_head_dim=16, linear_conv_kernel_dim=4,
         rope_parameters=dict(rope_type="default", rope_theta=10_000_000.0, partial_rotary_factor=0.25, mrope_section=[1, 1, 0],
                              mrope_interleaved=True)), config="Qwen3_5TextConfig", no_mtp=True),
     # Of the example own_family, which registers it.

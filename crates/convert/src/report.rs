@@ -48,7 +48,9 @@ impl Converted {
             rule,
             difference: None,
             rounded: match &param.fidelity {
-                Fidelity::Lossy(why) if param.steps.iter().any(|s| matches!(s, Step::Add(_))) => {
+                Fidelity::Lossy(why)
+                    if param.steps.iter().any(|s| matches!(s, Step::Add(_) | Step::Apply(_))) =>
+                {
                     Some(why.clone())
                 }
                 _ => None,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ::model::{Architecture, Computes, Norm, Rope, RopeScaling};
 use load::{Loaded, Tensor};
-use tensor::RopeOrder;
+use tensor::{RopeOrder, ValueOrder};
 
 use crate::Error;
 use crate::rotary::Rotary;
@@ -24,6 +24,8 @@ pub(crate) struct Builder<'a> {
     arch: &'a Architecture,
     /// The order in which the rows of q and k lie.
     pub(crate) rope_order: RopeOrder,
+    /// The order in which heads of values of linear attention lie.
+    pub(crate) value_order: ValueOrder,
     ropes: Vec<Rope>,
 }
 
@@ -37,7 +39,8 @@ impl<'a> Builder<'a> {
             return Err(Error::Torn);
         }
         let rope_order = loaded.arrangement().and_then(|a| a.rope_order).ok_or(Error::NoRopeOrder)?;
-        Ok(Builder { loaded, arch, rope_order, ropes: vec![] })
+        let value_order = loaded.arrangement().map(|a| a.value_order).unwrap_or_default();
+        Ok(Builder { loaded, arch, rope_order, value_order, ropes: vec![] })
     }
 
     /// The computation of the module at `path`.

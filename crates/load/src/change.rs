@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use quant::{BadData, Codec, Difference, Encoder, Feedback, Matrix, Merger};
-use tensor::{Dtype, Lines, Scheme, Shape, SharedStage, StageInput, Step, band_unit, lcm};
+use tensor::{Dtype, Function, Lines, Scheme, Shape, SharedStage, StageInput, Step, band_unit, lcm};
 
 use crate::codecs::{is_by_row, is_repack, merger};
 use crate::sizes::size;
@@ -24,7 +24,7 @@ enum Stage {
     Merge { rows: &'static dyn Codec, to: Arc<Scheme>, merger: &'static dyn Merger },
     /// The way back.
     Spread { to: Arc<Scheme>, merger: &'static dyn Merger },
-    /// Decoded to f32, plus a number, encoded again.
+    /// Decoded to f32, changed number by number, encoded again.
     Convert(Convert),
     /// By a stage from outside.
     By { stage: SharedStage, to: Arc<Scheme> },
@@ -36,10 +36,29 @@ struct Convert {
     codec: &'static dyn Codec,
     /// It has one axis: a band of one row is not that.
     vector: bool,
-    add: f32,
+    /// Done to each number, in order, before it is encoded.
+    values: Vec<Value>,
     to: Arc<Scheme>,
     /// `None` if the result is f32.
     encode: Option<(&'static dyn Codec, &'static dyn Encoder)>,
+}
+
+/// A change of one number.
+#[derive(Clone, Copy)]
+enum Value {
+    /// This is added.
+    Plus(f32),
+    /// This is made of it.
+    Of(Function),
+}
+
+impl Value {
+    fn of(self, x: f32) -> f32 {
+        match self {
+            Value::Plus(n) => x + n,
+            Value::Of(function) => function.of(x),
+        }
+    }
 }
 
 /// Where a band lies in its matrix.
@@ -282,13 +301,14 @@ impl Convert {
     /// Decodes `from`, or says its name if nothing does.
     fn of(from: Arc<Scheme>, vector: bool) -> Result<Convert, String> {
         let codec = quant::codec(&from.name).ok_or_else(|| from.name.to_string())?;
-        Ok(Convert { from, codec, vector, add: 0.0, to: Scheme::plain(Dtype::F32), encode: None })
+        Ok(Convert { from, codec, vector, values: vec![], to: Scheme::plain(Dtype::F32), encode: None })
     }
 
     /// This and then `step`, in f32 so far.
     fn then(&mut self, step: &Step) -> Result<(), (String, String)> {
         match step {
-            Step::Add(n) => self.add += *n as f32,
+            Step::Add(n) => self.values.push(Value::Plus(*n as f32)),
+            Step::Apply(function) => self.values.push(Value::Of(*function)),
             Step::By(_) => unreachable!("a stage is a change of its own"),
             Step::To(to) if to.dtype() == Some(Dtype::F32) => {}
             Step::To(to) => {
@@ -312,9 +332,9 @@ impl Convert {
         self.codec.check(src).map_err(Failed::Data)?;
         let decode = |out: &mut [f32]| {
             self.codec.decode(src, 0..src.rows, out);
-            if self.add != 0.0 {
+            if !self.values.is_empty() {
                 for x in out {
-                    *x += self.add;
+                    *x = self.values.iter().fold(*x, |x, value| value.of(x));
                 }
             }
         };
@@ -346,6 +366,6 @@ impl Convert {
 fn text(step: &Step) -> String {
     match step {
         Step::To(to) => to.name.to_string(),
-        Step::Add(_) | Step::By(_) => format!("f32 {step}"),
+        Step::Add(_) | Step::Apply(_) | Step::By(_) => format!("f32 {step}"),
     }
 }

@@ -9,7 +9,7 @@ use std::fmt;
 
 use blake3::Hasher;
 use plan::{Piece, PlannedParam, PlannedPlane};
-use tensor::{Arrangement, MeshRank, Scheme, Step, TensorEntry};
+use tensor::{Arrangement, MeshRank, Scheme, Step, TensorEntry, ValueOrder};
 
 /// Raised whenever something else is hashed, or in another way.
 const VERSION: u64 = 1;
@@ -73,13 +73,17 @@ impl<'a> Sum<'a> {
     }
 
     fn arrangement(&mut self, arrangement: &Arrangement) {
-        let Arrangement { layout, rope_order, share } = arrangement;
+        let Arrangement { layout, rope_order, value_order, share } = arrangement;
         self.text(layout);
         self.option(rope_order.as_ref(), |sum, order| sum.text(&order.to_string()));
         self.option(share.as_ref(), |sum, MeshRank { mesh, rank }| {
             sum.text(mesh);
             sum.number(*rank);
         });
+        // Others have the digests that they had before there was a second order.
+        if *value_order != ValueOrder::Grouped {
+            self.text(&value_order.to_string());
+        }
     }
 
     fn entry(&mut self, entry: &'a TensorEntry) {
@@ -131,6 +135,7 @@ impl<'a> Sum<'a> {
             match step {
                 Step::To(scheme) => self.scheme(scheme),
                 Step::Add(n) => self.text(&format!("add {n}")),
+                Step::Apply(function) => self.text(&format!("apply {function}")),
                 Step::By(stage) => {
                     self.text(&format!("by {}", stage.name()));
                     self.text(&stage.gives().name);

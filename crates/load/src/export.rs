@@ -156,9 +156,10 @@ fn back(param: &PlannedParam, loaded: &Loaded) -> Result<(Vec<Vec<u8>>, bool), E
     if param.steps.is_empty() {
         return Ok((planes.into_iter().map(<[u8]>::to_vec).collect(), true));
     }
-    // Additions are undone first, and the original scheme comes last.
-    let added = |step: &Step| match step {
-        Step::Add(n) => Some(*n),
+    // Changes of numbers are undone first, and the original scheme comes last.
+    let undone = |step: &Step| match step {
+        Step::Add(n) => Some(Step::Add(-n)),
+        Step::Apply(function) => Some(Step::Apply(function.inverse())),
         Step::To(_) | Step::By(_) => None,
     };
     if let Some(Step::By(stage)) = param.steps.iter().find(|step| matches!(step, Step::By(_))) {
@@ -168,10 +169,9 @@ fn back(param: &PlannedParam, loaded: &Loaded) -> Result<(Vec<Vec<u8>>, bool), E
             to: format!("what was before {}", stage.name()),
         });
     }
-    let sum: i32 = param.steps.iter().filter_map(added).sum();
-    let mut steps: Vec<Step> = vec![];
-    if sum != 0 {
-        steps.extend([Step::To(Scheme::plain(Dtype::F32)), Step::Add(-sum)]);
+    let mut steps: Vec<Step> = param.steps.iter().rev().filter_map(undone).collect();
+    if !steps.is_empty() {
+        steps.insert(0, Step::To(Scheme::plain(Dtype::F32)));
     }
     steps.push(Step::To(Arc::clone(&param.moved)));
     let refuse = |(from, to)| Error::Codec { param: param.name.clone(), from, to };

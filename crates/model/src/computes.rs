@@ -138,12 +138,12 @@ pub struct LatentAttention {
 /// values: it is one matrix for each value head, `S`, `[key, value]`, and the last rows before the convolution.
 ///
 /// Its children: `in`, whose parts are `q_in`, `k_in`, `v_in`, `z_in`, `b_in` and `a_in`; `q_conv`, `k_conv` and `v_conv`, whose `weight`
-/// `[channels, kernel]` weighs each channel's last rows, the newest last; `decay`, whose `log` is `[value_heads]`; `norm`, of a value;
+/// `[channels, kernel]` weighs each channel's last rows, the newest last; `decay`, whose `weight` is `[value_heads]`; `norm`, of a value;
 /// `out`. With `q`, `k` and `v` convolved and activated, and `q` and `k` of length 1 in each head, a value head does for each
 /// position
 ///
 /// ```text
-/// S = exp(-exp(decay.log) · softplus(a)) · S
+/// S = exp(decay · softplus(a)) · S
 /// S = S + k ⊗ sigmoid(b) · (v - kᵀS)
 /// out = norm(qᵀS / √key) · silu(z)
 /// ```
@@ -151,7 +151,7 @@ pub struct LatentAttention {
 /// Value heads that follow each other share a key head.
 ///
 /// Source: transformers `Qwen3_5GatedDeltaNet` and `torch_recurrent_gated_delta_rule`, modeling_qwen3_5.py@v5.23.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GatedDelta {
     /// Heads of queries and of keys.
     pub key_heads: u64,
@@ -165,6 +165,8 @@ pub struct GatedDelta {
     pub kernel: u64,
     /// Applied to the output of the convolution.
     pub activation: Activation,
+    /// Added to the squares of a query or a key before it is made of length 1.
+    pub unit_eps: f32,
 }
 
 /// A feed-forward network: `down(act(up(x)))`, or with a gate `down(act(gate(x)) · up(x))`. Its children: `up` or `gate_up`, and

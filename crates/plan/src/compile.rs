@@ -440,7 +440,7 @@ impl Compiler<'_> {
         let goal = match steps {
             [] => target.scheme.as_ref(),
             [Step::To(first), ..] => Some(first),
-            [Step::Add(_) | Step::By(_), ..] => None,
+            [Step::Add(_) | Step::Apply(_) | Step::By(_), ..] => None,
         };
         // Straight into another scheme, if its cells mean the same.
         if let Some(goal) = goal.filter(|g| found.as_ref().ok().and_then(Option::as_ref) != Some(g)) {
@@ -530,6 +530,10 @@ impl Compiler<'_> {
                     now = stage.gives();
                     continue;
                 }
+                Step::Apply(function) => {
+                    out.push(Fidelity::Lossy(format!("{function}(w) is rounded to f32")));
+                    continue;
+                }
                 Step::Add(n) => {
                     let sum = if *n < 0 { format!("w - {}", n.unsigned_abs()) } else { format!("{n} + w") };
                     out.push(Fidelity::Lossy(format!("{sum} is rounded to f32")));
@@ -583,7 +587,7 @@ fn is_small(steps: &[Step]) -> bool {
             sum.abs() <= 256
         }
         Step::To(to) => matches!(to.dtype(), Some(Dtype::F32 | Dtype::F16 | Dtype::BF16)),
-        Step::By(_) => false,
+        Step::Apply(_) | Step::By(_) => false,
     })
 }
 

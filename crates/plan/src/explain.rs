@@ -45,7 +45,7 @@ pub fn explain(plan: &LoadPlan, entries: &[TensorEntry], param: &str) -> Result<
         match step {
             tensor::Step::To(to) => now = to.name.to_string(),
             tensor::Step::By(stage) => now = stage.gives().name.to_string(),
-            tensor::Step::Add(_) => {}
+            tensor::Step::Add(_) | tensor::Step::Apply(_) => {}
         }
     }
     for staged in p.staged.iter().filter(|staged| staged.moved != staged.scheme) {

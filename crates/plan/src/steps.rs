@@ -48,7 +48,7 @@ pub(crate) fn hoist(expr: &Expr) -> Result<Hoisted, Clash> {
         Expr::Permute { axes, of } => through(of, &|of| Expr::Permute { axes: axes.clone(), of }),
         Expr::Encode { step, of } => {
             let mut inner = hoist(of)?;
-            let Step::Add(more) = step else {
+            if !matches!(step, Step::Add(_) | Step::Apply(_)) {
                 if let Step::By(stage) = step {
                     inner.steps.push(Step::To(stage.takes()));
                     // What it makes of zeros need not be zeros.
@@ -56,17 +56,17 @@ pub(crate) fn hoist(expr: &Expr) -> Result<Hoisted, Clash> {
                 }
                 inner.steps.push(step.clone());
                 return Ok(inner);
-            };
+            }
             inner.zero = false;
-            match inner.steps.last_mut() {
-                Some(Step::Add(n)) if *n == -*more => {
-                    // The addition is undone, and so is the cast that was made only for it.
+            match (inner.steps.last_mut(), step) {
+                (Some(last), _) if undoes(last, step) => {
+                    // It is undone, and so is the cast that was made only for it.
                     inner.steps.pop();
                     inner.steps.pop_if(|last| leaves_f32(last));
                 }
-                Some(Step::Add(n)) => *n = n.saturating_add(*more),
-                Some(last) if leaves_f32(last) => inner.steps.push(step.clone()),
-                // Adding is done in f32.
+                (Some(Step::Add(n)), Step::Add(more)) => *n = n.saturating_add(*more),
+                (Some(last), _) if leaves_f32(last) => inner.steps.push(step.clone()),
+                // Numbers are changed in f32.
                 _ => inner.steps.extend([Step::To(Scheme::plain(Dtype::F32)), step.clone()]),
             }
             Ok(inner)
@@ -91,7 +91,7 @@ fn together(parts: &[Expr], build: impl FnOnce(Vec<Expr>) -> Expr) -> Result<Hoi
     if let Some(other) = parts.iter().find(|p| !p.zero && p.steps != steps) {
         return Err(Clash::Differ(steps, other.steps.clone()));
     }
-    if steps.iter().any(|s| matches!(s, Step::Add(_))) && parts.iter().any(|p| p.zero) {
+    if steps.iter().any(|s| matches!(s, Step::Add(_) | Step::Apply(_))) && parts.iter().any(|p| p.zero) {
         return Err(Clash::ZeroPlus);
     }
     Ok(Hoisted { movement: build(parts.into_iter().map(|p| p.movement).collect()), steps, zero })
@@ -137,7 +137,7 @@ fn sunk(expr: &Expr, after: &[Step], sources: &mut Vec<(String, Vec<Step>)>) -> 
         Expr::Split { axis, inner, of } => Expr::Split { axis: *axis, inner: *inner, of: one(of)? },
         Expr::Merge { axis, of } => Expr::Merge { axis: *axis, of: one(of)? },
         Expr::Permute { axes, of } => Expr::Permute { axes: axes.clone(), of: one(of)? },
-        Expr::Encode { step: Step::Add(_) | Step::By(_), .. } => return None,
+        Expr::Encode { step: Step::Add(_) | Step::Apply(_) | Step::By(_), .. } => return None,
         Expr::Encode { step, of } => {
             let steps: Vec<Step> = std::iter::once(step).chain(after).cloned().collect();
             sunk(of, &steps, sources)?
@@ -145,9 +145,18 @@ fn sunk(expr: &Expr, after: &[Step], sources: &mut Vec<(String, Vec<Step>)>) -> 
     })
 }
 
+/// True if `next` gives back what was before `step`.
+fn undoes(step: &Step, next: &Step) -> bool {
+    match (step, next) {
+        (Step::Add(n), Step::Add(more)) => *n == -*more,
+        (Step::Apply(function), Step::Apply(next)) => function.inverse() == *next,
+        _ => false,
+    }
+}
+
 fn leaves_f32(step: &Step) -> bool {
     match step {
-        Step::Add(_) => true,
+        Step::Add(_) | Step::Apply(_) => true,
         Step::To(scheme) => scheme.dtype() == Some(Dtype::F32),
         Step::By(stage) => stage.gives().dtype() == Some(Dtype::F32),
     }
@@ -180,7 +189,7 @@ pub(crate) fn after(from: &Arc<Scheme>, steps: &[Step]) -> Arc<Scheme> {
     let to = |s: &Step| match s {
         Step::To(to) => Some(Arc::clone(to)),
         Step::By(stage) => Some(stage.gives()),
-        Step::Add(_) => None,
+        Step::Add(_) | Step::Apply(_) => None,
     };
     steps.iter().rev().find_map(to).unwrap_or_else(|| Arc::clone(from))
 }

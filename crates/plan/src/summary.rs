@@ -114,7 +114,7 @@ fn uses(param: &PlannedParam, codecs: &mut BTreeMap<String, CodecUse>) {
                 now = stage.gives();
                 what
             }
-            Step::Add(_) => format!("{now} {step}"),
+            Step::Add(_) | Step::Apply(_) => format!("{now} {step}"),
         };
         let codec = codecs.entry(what.clone()).or_insert(CodecUse {
             what,

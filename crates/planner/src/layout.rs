@@ -4,7 +4,7 @@ use model::{
     Canonical, DialectName, Family, Holding, InPlace, Layout, Mesh, Mlx, Model, Modules, Named, Packed,
     Param, RuntimeLayout,
 };
-use tensor::{Arrangement, MeshRank, OneWay, RopeOrder};
+use tensor::{Arrangement, MeshRank, OneWay, RopeOrder, ValueOrder};
 
 use crate::Error;
 
@@ -98,9 +98,15 @@ impl LayoutKind {
     }
 
     /// The facts beside names, shapes and schemes that kernels must know, on a rank of a mesh.
-    pub(crate) fn arrangement(self, rope_order: RopeOrder, mesh: &Mesh, rank: u64) -> Arrangement {
+    pub(crate) fn arrangement(
+        self,
+        rope_order: RopeOrder,
+        value_order: ValueOrder,
+        mesh: &Mesh,
+        rank: u64,
+    ) -> Arrangement {
         let share = mesh.is_many().then(|| MeshRank { mesh: mesh.to_string(), rank });
-        Arrangement { layout: self.name().into(), rope_order: Some(rope_order), share }
+        Arrangement { layout: self.name().into(), rope_order: Some(rope_order), value_order, share }
     }
 
     /// Whether our engine runs it.

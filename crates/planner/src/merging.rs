@@ -209,7 +209,7 @@ fn as_stored(planned: &PlannedParam) -> Option<Step> {
             to.dtype() == Some(Dtype::F32) || quant::codec(&to.name).is_some_and(|c| c.encoder().is_some())
         }
         Some(Step::By(stage)) => stage.takes().dtype() == Some(Dtype::F32),
-        Some(Step::Add(_)) | None => false,
+        Some(Step::Add(_) | Step::Apply(_)) | None => false,
     };
     (!anew).then(|| Step::To(Arc::clone(&planned.moved)))
 }

@@ -8,7 +8,9 @@ use checkpoint::Checkpoint;
 use load::Plan;
 use model::{Mesh, Model, Param, RuntimeLayout, Share, Tree};
 use plan::{PlannedParam, Resolved, ResolvedParam};
-use tensor::{Arrangement, Diagnostic, Dtype, OneWay, Pattern, RopeOrder, Scheme, SharedStage, Target};
+use tensor::{
+    Arrangement, Diagnostic, Dtype, OneWay, Pattern, RopeOrder, Scheme, SharedStage, Target, ValueOrder,
+};
 
 use crate::encoding::{
     Asker, Choice, Chooser, Holder, LayoutParam, Misfits, Purposes, Subject, Traits, roles,
@@ -116,7 +118,7 @@ impl Ranks {
         let layout = self.layout.targets(model, &params).map_err(|OneWay { name, why }| {
             Error::NoWayBack { path: shown(&self.checkpoint), layout: self.layout.name(), name, why }
         })?;
-        let RuntimeLayout { mut targets, rope_order, nameless } = layout;
+        let RuntimeLayout { mut targets, rope_order, value_order, nameless } = layout;
         for target in &mut targets {
             cut(target, &shares);
         }
@@ -127,7 +129,7 @@ impl Ranks {
         let family = Some(model.family.name());
         untorn(model.tree(), &resolved, &targets)
             .map_err(|problems| Error::misfit(&self.checkpoint, family, problems))?;
-        let arrangement = self.layout.arrangement(rope_order, &self.mesh, rank);
+        let arrangement = self.layout.arrangement(rope_order, value_order, &self.mesh, rank);
         let contracts = shared.contracts(&targets);
         let checkpoint = self.checkpoint.clone();
         let merging = self.merging.clone();
@@ -147,7 +149,7 @@ impl Ranks {
         let family = Some("the caller's");
         untorn(tree, &encoded.resolved, &targets)
             .map_err(|problems| Error::misfit(&self.checkpoint, family, problems))?;
-        let arrangement = self.layout.arrangement(RopeOrder::Half, &self.mesh, rank);
+        let arrangement = self.layout.arrangement(RopeOrder::Half, ValueOrder::Grouped, &self.mesh, rank);
         let (checkpoint, resolved) = (self.checkpoint.clone(), encoded.resolved);
         let (nameless, contracts) = (vec![], shared.contracts(&targets));
         let merging = self.merging.clone();

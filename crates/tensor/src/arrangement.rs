@@ -21,6 +21,25 @@ impl fmt::Display for RopeOrder {
     }
 }
 
+/// The order of the heads of values of linear attention, several of which share a head of keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ValueOrder {
+    /// Those of the first head of keys, then those of the second (HF; canonical).
+    #[default]
+    Grouped,
+    /// The first of each head of keys, then the second of each (GGUF).
+    Tiled,
+}
+
+impl fmt::Display for ValueOrder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ValueOrder::Grouped => "grouped",
+            ValueOrder::Tiled => "tiled",
+        })
+    }
+}
+
 /// How a layout holds its parameters, as far as names, shapes and schemes do not say it: what a kernel must know besides.
 /// Values of one arrangement are of no use in another, even where all else is equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +48,8 @@ pub struct Arrangement {
     pub layout: Cow<'static, str>,
     /// The order in which rows of q and k lie; `None` if the layout does not know: it takes entries as they are stored.
     pub rope_order: Option<RopeOrder>,
+    /// The order of heads of values of linear attention.
+    pub value_order: ValueOrder,
     /// Whose share of the model it is; `None` for the whole.
     pub share: Option<MeshRank>,
 }
@@ -45,7 +66,12 @@ pub struct MeshRank {
 impl Arrangement {
     /// Entries as they are stored in a `format`, whatever they mean.
     pub fn stored(format: &str) -> Arrangement {
-        Arrangement { layout: Cow::Owned(format!("source ({format})")), rope_order: None, share: None }
+        Arrangement {
+            layout: Cow::Owned(format!("source ({format})")),
+            rope_order: None,
+            value_order: ValueOrder::Grouped,
+            share: None,
+        }
     }
 }
 
@@ -54,6 +80,9 @@ impl fmt::Display for Arrangement {
         write!(f, "the layout {}", self.layout)?;
         if let Some(order) = self.rope_order {
             write!(f, " with {order} rotary order")?;
+        }
+        if self.value_order == ValueOrder::Tiled {
+            write!(f, " with tiled heads of values")?;
         }
         match &self.share {
             Some(MeshRank { mesh, rank }) => write!(f, ", rank {rank} of {mesh}"),

@@ -17,14 +17,54 @@ pub enum Step {
     To(Arc<Scheme>),
     /// Add this to each element. HF's Gemma stores `w` where the model multiplies by `1 + w`.
     Add(i32),
+    /// Replace each element by a function of it.
+    Apply(Function),
     /// Changed by a stage from outside, after all movement.
     By(SharedStage),
+}
+
+/// A function of one number that has an inverse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Function {
+    /// `-exp(x)`. HF's linear attention stores the logarithm of a rate, and GGUF the negative rate.
+    NegExp,
+    /// `ln(-x)`.
+    LnNeg,
+}
+
+impl Function {
+    /// The function that undoes it.
+    #[must_use]
+    pub fn inverse(self) -> Function {
+        match self {
+            Function::NegExp => Function::LnNeg,
+            Function::LnNeg => Function::NegExp,
+        }
+    }
+
+    /// Its value at `x`.
+    pub fn of(self, x: f32) -> f32 {
+        match self {
+            Function::NegExp => -x.exp(),
+            Function::LnNeg => (-x).ln(),
+        }
+    }
+}
+
+impl fmt::Display for Function {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Function::NegExp => "-exp",
+            Function::LnNeg => "ln-",
+        })
+    }
 }
 
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Step::To(scheme) => write!(f, "-> {scheme}"),
+            Step::Apply(function) => write!(f, "{function}"),
             Step::By(stage) => write!(f, "by {}", stage.name()),
             Step::Add(n) => write!(f, "{} {}", if *n < 0 { '-' } else { '+' }, n.unsigned_abs()),
         }

@@ -216,6 +216,10 @@ impl<'a> Undone<'a> {
                     expr = expr.encode(Step::Add(-n));
                     of
                 }
+                Expr::Encode { step: Step::Apply(function), of } => {
+                    expr = expr.encode(Step::Apply(function.inverse()));
+                    of
+                }
                 Expr::Encode { step: Step::To(_), .. } => return stuck("changes the encoding"),
                 Expr::Encode { step: Step::By(_), .. } => return stuck("is changed by a stage"),
                 Expr::Concat { axis, parts } => {

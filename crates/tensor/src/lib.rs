@@ -19,7 +19,7 @@ mod shape;
 mod stage;
 mod template;
 
-pub use arrangement::{Arrangement, MeshRank, RopeOrder};
+pub use arrangement::{Arrangement, MeshRank, RopeOrder, ValueOrder};
 pub use bands::{Bands, band_unit, lcm};
 pub use binding::{Binding, Bindings, DropRule, Presence, Target};
 pub use bytes::Bytes;
@@ -27,7 +27,7 @@ pub use counted::{Counted, counted};
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use dtype::Dtype;
 pub use entry::{FileId, PlaneData, TensorEntry};
-pub use expr::{Expr, Step};
+pub use expr::{Expr, Function, Step};
 pub use inverse::{Copies, Inverse, Made, OneWay, invert, invert_knowing, take_apart};
 pub use mapping::{MapOutcome, MapRule, MapStep, Mapping};
 pub use name::{Pattern, nearest, nearness};

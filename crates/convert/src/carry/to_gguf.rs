@@ -34,12 +34,14 @@ pub(crate) fn to_gguf(
     let description = model.describe(DialectName::Gguf, own);
     proven(model, &description)?;
     let mut out = Out { pairs: Vec::new(), left: Vec::new() };
+    let mut unsaid = Vec::new();
     let config = hf.config().cloned().unwrap_or_default();
     for (key, fact) in &description.pairs {
         match of_fact(fact) {
             Some(ValueBuf::Array(_)) if key.ends_with(LABELS) => out.labels(key, fact, &config),
             Some(value) => out.put(key, value),
-            None => {}
+            None if *fact == Fact::Null => {}
+            None => unsaid.push(Loss::beside(key.clone(), "its value has no type in GGUF")),
         }
         if key == ARCHITECTURE {
             out.put("general.type", ValueBuf::Str("model".to_owned()));
@@ -64,6 +66,7 @@ pub(crate) fn to_gguf(
     let roles = Roles { config: &config, generation: &generation };
     let mut lost = description.losses;
     lost.extend(lost_vectors);
+    lost.extend(unsaid);
     let vocabulary = vocabulary_of_hf(hf, &mut lost)?;
     let has_tokenizer = vocabulary.is_some();
     if let Some((vocabulary, losses)) = vocabulary {
@@ -316,6 +319,10 @@ fn of_fact(fact: &Fact) -> Option<ValueBuf> {
         Fact::List(list) if list.iter().all(|fact| matches!(fact, Fact::Str(_))) => {
             let text = |fact: &Fact| if let Fact::Str(text) = fact { text.clone() } else { String::new() };
             ValueBuf::Array(ArrayBuf::strings(list.iter().map(text)))
+        }
+        Fact::List(list) if list.iter().all(|fact| matches!(fact, Fact::Count(_))) => {
+            let count = |fact: &Fact| fact.count().and_then(|n| i32::try_from(n).ok());
+            ValueBuf::Array(ArrayBuf::i32s(&list.iter().map(count).collect::<Option<Vec<i32>>>()?))
         }
         Fact::List(list) => {
             let flag = |fact: &Fact| if let Fact::Bool(flag) = fact { Some(*flag) } else { None };

@@ -360,14 +360,13 @@ impl Backend for Cpu {
 
     fn delta(&mut self, rule: &DeltaRule<'_>, state: &mut [f32], x: &[f32], rows: usize, out: &mut [f32]) {
         let (isa, shape) = (self.isa, rule.shape);
-        let values = shape.group * shape.value;
-        let together = shape.key_heads.div_ceil(PARTS).max(1);
+        let together = shape.heads.div_ceil(PARTS).max(1);
         let mut parts: [Option<(&mut [f32], ColumnsMut<'_>)>; PARTS] = [const { None }; PARTS];
-        let mut left = ColumnsMut::new(out, rows, shape.key_heads * values);
+        let mut left = ColumnsMut::new(out, rows, shape.heads * shape.value);
         let states = state.chunks_mut(together * shape.numbers());
         let count = states.len();
         for (part, state) in parts.iter_mut().zip(states) {
-            let (mine, others) = left.split_at(state.len() / shape.numbers() * values);
+            let (mine, others) = left.split_at(state.len() / shape.numbers() * shape.value);
             left = others;
             *part = Some((state, mine));
         }

@@ -1,18 +1,18 @@
-//! The gated delta rule with SIMD, by heads of keys: those that share one share its query, its key and their convolution.
+//! The gated delta rule with SIMD, by heads of values.
 
 use model::Activation;
 use quant::{ColumnsMut, Isa, vector};
 
 use super::cpu::normalise;
-use super::{DeltaRule, UNIT_EPS, activated, soft_plus};
+use super::{DeltaRule, activated, soft_plus};
 use crate::state::RecurrentShape;
 
-/// Numbers of scratch for a head of keys: its row before the convolution and after it, and a value before its norm and after it.
+/// Numbers of scratch for a head: its row before the convolution and after it, and a value before its norm and after it.
 pub(super) fn room(shape: &RecurrentShape) -> usize {
     2 * shape.channels() + 2 * shape.value
 }
 
-/// All rows of `x` through some heads of keys, from `first` on, whose state is `state`. The columns of `out` are those of their values.
+/// All rows of `x` through some heads, from `first` on, whose state is `state`. The columns of `out` are theirs.
 pub(super) fn run(
     isa: Isa,
     rule: &DeltaRule<'_>,
@@ -23,20 +23,20 @@ pub(super) fn run(
     room: &mut [f32],
 ) {
     let shape = rule.shape;
-    let RecurrentShape { group, key, value, kernel, .. } = shape;
+    let RecurrentShape { key, value, kernel, .. } = shape;
     let channels = shape.channels();
     let (now, room) = room.split_at_mut(channels);
     let (mixed, room) = room.split_at_mut(channels);
     let (found, room) = room.split_at_mut(value);
     let normed = &mut room[..value];
     for (n, state) in state.chunks_exact_mut(shape.numbers()).enumerate() {
-        let at = rule.row(first + n);
-        let weights = &rule.weights[(first + n) * kernel * channels..][..kernel * channels];
-        let (before, memories) = state.split_at_mut(shape.before());
+        let (head, at) = (first + n, rule.row(first + n));
+        let weights = &rule.weights[head * kernel * channels..][..kernel * channels];
+        let (before, memory) = state.split_at_mut(shape.before());
         for (t, x) in x.chunks_exact(rule.width).enumerate() {
             now[..key].copy_from_slice(&x[at.q..][..key]);
             now[key..2 * key].copy_from_slice(&x[at.k..][..key]);
-            now[2 * key..].copy_from_slice(&x[at.v..][..group * value]);
+            now[2 * key..].copy_from_slice(&x[at.v..][..value]);
             vector::convolve(isa, weights, before, now, mixed);
             match rule.activation {
                 Activation::Silu => vector::silu(isa, mixed),
@@ -49,22 +49,19 @@ pub(super) fn run(
             }
             let (q, rest) = mixed.split_at_mut(key);
             let (k, v) = rest.split_at_mut(key);
-            let unit = |x: &[f32]| 1.0 / (vector::dot(isa, x, x) + UNIT_EPS).sqrt();
+            let unit = |x: &[f32]| 1.0 / (vector::dot(isa, x, x) + rule.unit_eps).sqrt();
             let (q_unit, k_unit) = (unit(q) / (key as f32).sqrt(), unit(k));
             for (x, unit) in [(&mut *q, q_unit), (&mut *k, k_unit)] {
                 for x in x {
                     *x *= unit;
                 }
             }
-            let row = &mut out.row_mut(t)[n * group * value..][..group * value];
-            let heads = memories.chunks_exact_mut(key * value).zip(v.chunks_exact(value));
-            for (g, ((memory, v), out)) in heads.zip(row.chunks_exact_mut(value)).enumerate() {
-                let keep = (rule.decay[(first + n) * group + g] * soft_plus(x[at.a + g])).exp();
-                let write = 1.0 / (1.0 + (-x[at.b + g]).exp());
-                vector::delta_step(isa, memory, q, k, v, [keep, write], found);
-                normalise(isa, rule.norm, found, normed);
-                vector::silu_mul(isa, &x[at.z + g * value..][..value], normed, out);
-            }
+            let keep = (rule.decay[head] * soft_plus(x[at.a])).exp();
+            let write = 1.0 / (1.0 + (-x[at.b]).exp());
+            vector::delta_step(isa, memory, q, k, v, [keep, write], found);
+            normalise(isa, rule.norm, found, normed);
+            let row = &mut out.row_mut(t)[n * value..][..value];
+            vector::silu_mul(isa, &x[at.z..][..value], normed, row);
         }
     }
 }

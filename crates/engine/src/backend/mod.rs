@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use model::Activation;
-use tensor::RopeOrder;
+use tensor::{RopeOrder, ValueOrder};
 
 use crate::state::RecurrentShape;
 use crate::weights::{NormWeights, Projection};
@@ -132,12 +132,16 @@ impl Attend<'_> {
 pub struct DeltaRule<'a> {
     /// The sizes of its state.
     pub shape: RecurrentShape,
-    /// Of the convolution: `[key heads, kernel, channels]`.
+    /// The order in which heads of values lie, in rows, in the state and in results.
+    pub order: ValueOrder,
+    /// Of the convolution: `[heads, kernel, channels]`.
     pub weights: &'a [f32],
     /// Applied to the output of the convolution.
     pub activation: Activation,
     /// A rate for each head of values, below 0. It multiplies `softplus(a)`.
     pub decay: &'a [f32],
+    /// Added to the squares of a query or a key before it is made of length 1.
+    pub unit_eps: f32,
     /// Of a value.
     pub norm: &'a NormWeights,
     /// Elements of a row: queries, keys, values, their gates, and for each head of values `b` and `a`.
@@ -150,35 +154,36 @@ impl fmt::Debug for DeltaRule<'_> {
     }
 }
 
-/// Where the parts of one head of keys lie in a row.
+/// Where the parts of one head of values begin in a row.
 pub(crate) struct DeltaRow {
-    /// The query.
+    /// The query that it shares.
     pub(crate) q: usize,
-    /// The key.
+    /// The key that it shares.
     pub(crate) k: usize,
-    /// The values of its group.
+    /// The value.
     pub(crate) v: usize,
-    /// Their gates.
+    /// The gate.
     pub(crate) z: usize,
-    /// How much is written, for each of them.
+    /// How much is written.
     pub(crate) b: usize,
     /// How much is kept.
     pub(crate) a: usize,
 }
 
 impl DeltaRule<'_> {
-    /// Where the parts of the head of keys `head` begin in a row.
+    /// Where the parts of the head `head` begin in a row.
     pub(crate) fn row(&self, head: usize) -> DeltaRow {
-        let RecurrentShape { key_heads, group, key, value, .. } = self.shape;
-        let (keys, values) = (key_heads * key, key_heads * group * value);
+        let RecurrentShape { heads, key_heads, key, value, .. } = self.shape;
+        let (keys, values) = (key_heads * key, heads * value);
+        let shared = self.shape.key_head(head, self.order);
         let gates = 2 * keys + 2 * values;
         DeltaRow {
-            q: head * key,
-            k: keys + head * key,
-            v: 2 * keys + head * group * value,
-            z: 2 * keys + values + head * group * value,
-            b: gates + head * group,
-            a: gates + (key_heads + head) * group,
+            q: shared * key,
+            k: keys + shared * key,
+            v: 2 * keys + head * value,
+            z: 2 * keys + values + head * value,
+            b: gates + head,
+            a: gates + heads + head,
         }
     }
 }
@@ -189,9 +194,6 @@ impl DeltaRule<'_> {
 pub(crate) fn soft_plus(x: f32) -> f32 {
     if x > 20.0 { x } else { x.exp().ln_1p() }
 }
-
-/// The addend of the squares of a query or a key before they are made of length 1.
-pub(crate) const UNIT_EPS: f32 = 1e-6;
 
 /// Some rows of a pass, which are of one session.
 #[derive(Clone, Copy, Debug)]

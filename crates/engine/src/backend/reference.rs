@@ -7,7 +7,7 @@ use model::{Activation, Norm};
 use tensor::RopeOrder;
 
 use super::activation::{self, activated};
-use super::{Attend, Backend, DeltaRule, Heads, Rotated, Sequence, UNIT_EPS, soft_plus};
+use super::{Attend, Backend, DeltaRule, Heads, Rotated, Sequence, soft_plus};
 use crate::state::RecurrentShape;
 use crate::weights::{NormWeights, Projection};
 use crate::{KvShape, PAGE};
@@ -128,14 +128,14 @@ impl Backend for Reference {
 
     fn delta(&mut self, rule: &DeltaRule<'_>, state: &mut [f32], x: &[f32], rows: usize, out: &mut [f32]) {
         let shape = rule.shape;
-        let RecurrentShape { key_heads, group, key, value, kernel } = shape;
-        let (channels, values) = (shape.channels(), key_heads * group * value);
-        let unit = |x: &[f32]| 1.0 / (dot(x, x) + UNIT_EPS).sqrt();
+        let RecurrentShape { heads, key, value, kernel, .. } = shape;
+        let channels = shape.channels();
+        let unit = |x: &[f32]| 1.0 / (dot(x, x) + rule.unit_eps).sqrt();
         for (t, x) in x.chunks_exact(rule.width).enumerate().take(rows) {
             for (head, state) in state.chunks_exact_mut(shape.numbers()).enumerate() {
                 let at = rule.row(head);
-                let (before, memories) = state.split_at_mut(shape.before());
-                let now = [&x[at.q..][..key], &x[at.k..][..key], &x[at.v..][..group * value]].concat();
+                let (before, memory) = state.split_at_mut(shape.before());
+                let now = [&x[at.q..][..key], &x[at.k..][..key], &x[at.v..][..value]].concat();
                 let mut seen = [&*before, &now].concat();
                 let weights = &rule.weights[head * kernel * channels..][..kernel * channels];
                 let convolved: Vec<f32> = (0..channels)
@@ -148,24 +148,19 @@ impl Backend for Reference {
                 let (q, rest) = convolved.split_at(key);
                 let (k, v) = rest.split_at(key);
                 let (q_unit, k_unit) = (unit(q) / (key as f32).sqrt(), unit(k));
-                for (g, memory) in memories.chunks_exact_mut(key * value).enumerate() {
-                    let one = head * group + g;
-                    let (write, a) = (sigmoid(x[at.b + g]), x[at.a + g]);
-                    let keep = (rule.decay[one] * soft_plus(a)).exp();
-                    for m in &mut *memory {
-                        *m *= keep;
-                    }
-                    let out = &mut out[t * values + one * value..][..value];
-                    for (i, out) in out.iter_mut().enumerate() {
-                        let known: f32 = (0..key).map(|j| memory[j * value + i] * k[j] * k_unit).sum();
-                        let change = (v[g * value + i] - known) * write;
-                        (0..key).for_each(|j| memory[j * value + i] += k[j] * k_unit * change);
-                        *out = (0..key).map(|j| memory[j * value + i] * q[j] * q_unit).sum();
-                    }
-                    normalise(rule.norm, out);
-                    let gates = &x[at.z + g * value..];
-                    out.iter_mut().zip(gates).for_each(|(out, gate)| *out *= gate * sigmoid(*gate));
+                let keep = (rule.decay[head] * soft_plus(x[at.a])).exp();
+                for m in &mut *memory {
+                    *m *= keep;
                 }
+                let out = &mut out[(t * heads + head) * value..][..value];
+                for (i, out) in out.iter_mut().enumerate() {
+                    let known: f32 = (0..key).map(|j| memory[j * value + i] * k[j] * k_unit).sum();
+                    let change = (v[i] - known) * sigmoid(x[at.b]);
+                    (0..key).for_each(|j| memory[j * value + i] += k[j] * k_unit * change);
+                    *out = (0..key).map(|j| memory[j * value + i] * q[j] * q_unit).sum();
+                }
+                normalise(rule.norm, out);
+                out.iter_mut().zip(&x[at.z..]).for_each(|(out, gate)| *out *= gate * sigmoid(*gate));
             }
         }
     }

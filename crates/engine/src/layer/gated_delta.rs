@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use ::model::Activation;
+use load::Tensor;
+use tensor::ValueOrder;
 
 use super::{Layer, Pass};
 use crate::backend::DeltaRule;
-use crate::build::{Builder, size};
+use crate::build::Builder;
 use crate::state::{Recurrent, RecurrentShape, State};
 use crate::weights::{NormWeights, Projection};
 use crate::{Error, KvKind};
@@ -16,12 +18,15 @@ pub(crate) struct GatedDelta {
     shape: RecurrentShape,
     /// To queries, keys, values, their gates, how much of them is written, and how much of the state is kept.
     input: Arc<Projection>,
-    /// Of the convolution: `[key heads, kernel, channels]`.
+    /// Of the convolution: `[heads, kernel, channels]`.
     weights: Vec<f32>,
     /// Applied to the output of the convolution.
     activation: Activation,
-    /// How fast each head of values forgets: `-exp(log)`.
-    decay: Vec<f32>,
+    /// f32, `[value heads]`: how fast each forgets.
+    decay: Tensor,
+    /// The order of heads of values.
+    order: ValueOrder,
+    unit_eps: f32,
     norm: NormWeights,
     /// Values to hidden.
     output: Arc<Projection>,
@@ -37,27 +42,33 @@ impl GatedDelta {
         let at = |child: &str| format!("{path}.{child}");
         let shape = RecurrentShape::of(says, 1).ok_or(Error::TooLarge)?;
         let (kernel, channels) = (shape.kernel, shape.channels());
-        let mut weights = vec![0.0; size(says.key_heads)? * kernel * channels];
-        let mut first = 0;
-        for (conv, width) in
-            [("q_conv", shape.key), ("k_conv", shape.key), ("v_conv", shape.group * shape.value)]
-        {
-            let table = build.parameter(&at(&format!("{conv}.weight")))?;
-            for (channel, taps) in table.as_f32().chunks_exact(kernel).enumerate() {
-                let (head, channel) = (channel / width, first + channel % width);
+        // `[channels, kernel]` each.
+        let tables =
+            ["q_conv", "k_conv", "v_conv"].map(|conv| build.parameter(&at(&format!("{conv}.weight"))));
+        let [q, k, v] = tables;
+        let (q, k, v) = (q?, k?, v?);
+        let mut weights = vec![0.0; shape.heads * kernel * channels];
+        for (head, weights) in weights.chunks_exact_mut(kernel * channels).enumerate() {
+            let shared = shape.key_head(head, build.value_order);
+            let parts = [(&q, shared, shape.key), (&k, shared, shape.key), (&v, head, shape.value)];
+            let rows = parts.into_iter().flat_map(|(table, head, width)| {
+                table.as_f32()[head * width * kernel..][..width * kernel].chunks_exact(kernel)
+            });
+            for (channel, taps) in rows.enumerate() {
                 for (tap, weight) in taps.iter().enumerate() {
-                    weights[(head * kernel + tap) * channels + channel] = *weight;
+                    weights[tap * channels + channel] = *weight;
                 }
             }
-            first += width;
         }
-        let decay = build.parameter(&at("decay.log"))?.as_f32().iter().map(|log| -log.exp()).collect();
+        let decay = build.parameter(&at("decay.weight"))?;
         Ok(GatedDelta {
             shape,
             input: build.projection(&at("in"))?,
             weights,
             activation: says.activation,
             decay,
+            order: build.value_order,
+            unit_eps: says.unit_eps,
             norm: build.norm(&at("norm"))?,
             output: build.projection(&at("out"))?,
         })
@@ -95,7 +106,9 @@ impl Layer for GatedDelta {
             shape: self.shape,
             weights: &self.weights,
             activation: self.activation,
-            decay: &self.decay,
+            decay: self.decay.as_f32(),
+            order: self.order,
+            unit_eps: self.unit_eps,
             norm: &self.norm,
             width,
         };

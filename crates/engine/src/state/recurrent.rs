@@ -3,14 +3,15 @@
 use std::fmt;
 
 use model::module::GatedDelta;
+use tensor::ValueOrder;
 
 /// The sizes of that state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecurrentShape {
-    /// Heads of keys.
+    /// Heads of values.
+    pub heads: usize,
+    /// Heads of keys; divides `heads`.
     pub key_heads: usize,
-    /// Heads of values that share a head of keys.
-    pub group: usize,
     /// Elements of a key.
     pub key: usize,
     /// Elements of a value.
@@ -24,8 +25,8 @@ impl RecurrentShape {
     pub(crate) fn of(delta: &GatedDelta, ranks: u64) -> Option<RecurrentShape> {
         let size = |n: u64| usize::try_from(n).ok();
         let shape = RecurrentShape {
+            heads: size(delta.value_heads.div_ceil(ranks.max(1)))?,
             key_heads: size(delta.key_heads.div_ceil(ranks.max(1)))?,
-            group: size(delta.value_heads.checked_div(delta.key_heads)?)?,
             key: size(delta.key)?,
             value: size(delta.value)?,
             kernel: size(delta.kernel)?,
@@ -33,29 +34,38 @@ impl RecurrentShape {
         shape.bytes().map(|_| shape)
     }
 
-    /// Channels of the convolution that belong to one head of keys: those of its query, its key and its values.
-    pub fn channels(&self) -> usize {
-        2 * self.key + self.group * self.value
+    /// The head of keys that the head of values `head` shares, where heads of values lie in `order`.
+    pub(crate) fn key_head(&self, head: usize, order: ValueOrder) -> usize {
+        match order {
+            ValueOrder::Grouped => head / (self.heads / self.key_heads),
+            ValueOrder::Tiled => head % self.key_heads,
+        }
     }
 
-    /// Numbers of the rows before, of one head of keys.
+    /// Channels of the convolution that a head of values needs: those of its query, its key and itself. Heads that share a key each
+    /// have its channels.
+    pub fn channels(&self) -> usize {
+        2 * self.key + self.value
+    }
+
+    /// Numbers of the rows before, of one head.
     pub(crate) fn before(&self) -> usize {
         (self.kernel - 1) * self.channels()
     }
 
-    /// Numbers of one head of keys: the rows before, `[kernel - 1, channels]`, then the matrix of each head of values, `[key, value]`.
+    /// Numbers of one head: the rows before, `[kernel - 1, channels]`, then its matrix, `[key, value]`.
     pub fn numbers(&self) -> usize {
-        self.before() + self.group * self.key * self.value
+        self.before() + self.key * self.value
     }
 
     /// Bytes of all heads. `None` if they cannot be counted.
     pub(crate) fn bytes(&self) -> Option<u64> {
         let size = |n: usize| u64::try_from(n).ok();
-        let values = size(self.group)?.checked_mul(size(self.value)?)?;
-        let channels = size(self.key)?.checked_mul(2)?.checked_add(values)?;
+        let (key, value) = (size(self.key)?, size(self.value)?);
+        let channels = key.checked_mul(2)?.checked_add(value)?;
         let before = size(self.kernel.checked_sub(1)?)?.checked_mul(channels)?;
-        let numbers = before.checked_add(values.checked_mul(size(self.key)?)?)?;
-        let bytes = numbers.checked_mul(size(self.key_heads)?)?.checked_mul(4)?;
+        let numbers = before.checked_add(key.checked_mul(value)?)?;
+        let bytes = numbers.checked_mul(size(self.heads)?)?.checked_mul(4)?;
         isize::try_from(bytes).ok().map(|_| bytes)
     }
 }
@@ -65,7 +75,7 @@ impl RecurrentShape {
 pub(crate) struct Recurrent {
     /// Positions that it has seen.
     len: usize,
-    /// `[key heads, numbers]`, as [`RecurrentShape::numbers`] has them.
+    /// `[heads, numbers]`, as [`RecurrentShape::numbers`] has them.
     numbers: Vec<f32>,
 }
 
@@ -78,7 +88,7 @@ impl fmt::Debug for Recurrent {
 impl Recurrent {
     /// The state before any position; `None` if memory runs out.
     pub(crate) fn new(shape: &RecurrentShape) -> Option<Recurrent> {
-        let count = shape.key_heads.checked_mul(shape.numbers())?;
+        let count = shape.heads.checked_mul(shape.numbers())?;
         let mut numbers = vec![];
         numbers.try_reserve_exact(count).ok()?;
         numbers.resize(count, 0.0);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use checkpoint::{Checkpoint, Io};
 use load::{Digest, Plan};
-use tensor::{Arrangement, Dtype, Expr, MeshRank, RopeOrder, Scheme, Step, Target};
+use tensor::{Arrangement, Dtype, Expr, MeshRank, RopeOrder, Scheme, Step, Target, ValueOrder};
 
 use crate::{Matrix, file, folder, open};
 
@@ -13,7 +13,12 @@ fn matrices() -> [Matrix; 3] {
 }
 
 fn arrangement() -> Arrangement {
-    Arrangement { layout: "packed".into(), rope_order: Some(RopeOrder::Half), share: None }
+    Arrangement {
+        layout: "packed".into(),
+        rope_order: Some(RopeOrder::Half),
+        value_order: ValueOrder::Grouped,
+        share: None,
+    }
 }
 
 /// One of each kind: as stored, transposed, fused, encoded, interleaved.
@@ -62,6 +67,7 @@ fn other_work_has_another_digest() {
         ("layout", Arrangement { layout: "canonical".into(), ..arrangement() }),
         ("rows of q and k", Arrangement { rope_order: Some(RopeOrder::Interleaved), ..arrangement() }),
         ("no order", Arrangement { rope_order: None, ..arrangement() }),
+        ("heads of values", Arrangement { value_order: ValueOrder::Tiled, ..arrangement() }),
         ("share", Arrangement { share: share(0), ..arrangement() }),
         ("another's share", Arrangement { share: share(1), ..arrangement() }),
     ] {

@@ -154,6 +154,7 @@ fn values_that_lie_otherwise_are_no_update() {
     let held = |layout, order| Arrangement {
         layout: String::from(layout).into(),
         rope_order: Some(order),
+        value_order: tensor::ValueOrder::Grouped,
         share: None,
     };
     let plan = |of: &Checkpoint, arrangement: Arrangement| {

@@ -214,7 +214,7 @@ impl Shapes<'_> {
         for (conv, channels) in [("q_conv", keys), ("k_conv", keys), ("v_conv", values)] {
             self.shape(&format!("{path}.{conv}.weight"), &[Some(channels), Some(kernel)])?;
         }
-        self.shape(&format!("{path}.decay.log"), &[Some(value_heads)])?;
+        self.shape(&format!("{path}.decay.weight"), &[Some(value_heads)])?;
         self.shape(&format!("{path}.norm.weight"), &[Some(value)])?;
         self.matrix(&format!("{path}.out"), &[self.hidden()], values)
     }

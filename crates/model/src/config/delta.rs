@@ -16,6 +16,9 @@ const KERNEL: Keys = Keys::new("delta_kernel", &["ssm.conv_kernel"], &["linear_c
 const TYPES: Keys = Keys::new("delta_layers", &["attention.recurrent_layers"], &["layer_types"]);
 const INTERVAL: Keys = Keys::new("delta_layers", &["full_attention_interval"], &["full_attention_interval"]);
 
+/// What transformers adds to the squares of a query or a key: `use_qk_l2norm_in_kernel`, modeling_qwen3_5.py@v5.23.
+pub(crate) const UNIT_EPS: f64 = 1e-6;
+
 /// No convolution sees more rows.
 const LONGEST: u64 = 64;
 
@@ -32,13 +35,16 @@ pub struct Delta {
     pub value: Field<u64>,
     /// Rows that the convolution sees.
     pub kernel: Field<u64>,
+    /// Added to the squares of a query or a key before it is made of length 1.
+    pub unit_eps: Field<f64>,
     /// One flag per layer: true if the layer has it; the others attend.
     pub layers: Field<Vec<bool>>,
 }
 
 impl Delta {
-    /// Reads the numbers of a model with `layers` layers, of which every fourth attends if no key says otherwise.
-    pub(crate) fn read(r: &mut Reader, layers: &Field<u64>) -> Delta {
+    /// Reads the numbers of a model with `layers` layers, of which every fourth attends if no key says otherwise; `norm_eps` is the epsilon
+    /// of its norms.
+    pub(crate) fn read(r: &mut Reader, layers: &Field<u64>, norm_eps: &Field<f64>) -> Delta {
         let gguf = r.dialect() == DialectName::Gguf;
         let count = |r: &mut Reader, keys: Keys, absent: u64| {
             if gguf {
@@ -69,8 +75,11 @@ impl Delta {
         if *kernel > LONGEST {
             wrong(r, &kernel, &format!("at most {LONGEST}"));
         }
+        // The reference has a number in its code; llama.cpp takes that of the norms.
+        let unit_eps =
+            if gguf { norm_eps.clone() } else { Field::default(UNIT_EPS, "as the reference has it") };
         let layers = which(r, layers);
-        Delta { key_heads, value_heads, key, value, kernel, layers }
+        Delta { key_heads, value_heads, key, value, kernel, unit_eps, layers }
     }
 
     /// True if layer `n` has it.
@@ -85,6 +94,7 @@ impl Delta {
             shown("delta_key", &self.key),
             shown("delta_value", &self.value),
             shown("delta_kernel", &self.kernel),
+            ("delta_unit_eps", format!("{:e}", *self.unit_eps as f32), &self.unit_eps.origin),
             ("delta_layers", super::windows::shown(&self.layers), &self.layers.origin),
         ]
     }

@@ -1,6 +1,6 @@
 //! The numbers of a model, each with where it came from.
 
-mod delta;
+pub(crate) mod delta;
 pub mod describe;
 pub(crate) mod keys;
 pub(crate) mod parts;

@@ -9,7 +9,7 @@ mod wrapper;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
-use tensor::{Binding, Bindings, DropRule, Expr, Pattern, Presence, Step};
+use tensor::{Binding, Bindings, DropRule, Expr, Function, Pattern, Presence, Step};
 
 use crate::config::Config;
 use crate::ecosystem::DialectName;
@@ -320,6 +320,60 @@ pub(crate) fn permute_rope(expr: Expr, config: &Config, rank: usize) -> Expr {
 fn swap_pairs(expr: Expr, head_dim: u64, inner: u64, rank: usize) -> Expr {
     let order: &[usize] = if rank == 1 { &[0, 2, 1] } else { &[0, 2, 1, 3] };
     expr.split(0, head_dim).split(1, inner).permute(order).merge(1).merge(0)
+}
+
+/// The axis and the unit of the heads of values that a parameter of linear attention has, by its canonical name.
+fn of_values(name: &str, config: &Config) -> Option<(usize, u64, u64)> {
+    let delta = config.delta.as_ref()?;
+    let group = delta.value_heads.checked_div(*delta.key_heads).filter(|group| *group > 1)?;
+    let wide = [".attention.v_in.weight", ".attention.z_in.weight", ".attention.v_conv.weight"];
+    let thin = [
+        ".attention.b_in.weight",
+        ".attention.a_in.weight",
+        ".attention.a_in.bias",
+        ".attention.decay.weight",
+    ];
+    let is_one = |names: &[&str]| names.iter().any(|end| name.ends_with(end));
+    if is_one(&wide) {
+        Some((0, *delta.value, group))
+    } else if is_one(&thin) {
+        Some((0, 1, group))
+    } else {
+        name.ends_with(".attention.out.weight").then_some((1, *delta.value, group))
+    }
+}
+
+/// The parameter called `name` with its heads of values tiled, if it has some: it is canonical, and may be a rank's share.
+pub(crate) fn tiled(expr: Expr, config: &Config, name: &str, rank: usize) -> Expr {
+    match of_values(name, config) {
+        Some((axis, unit, group)) => swap_heads(expr, axis, unit, group, rank),
+        None => expr,
+    }
+}
+
+/// Heads of values that are tiled along `axis`, in groups. `unit` elements are a head.
+pub(crate) fn untile(expr: Expr, config: &Config, axis: usize, unit: u64, rank: usize) -> Expr {
+    match &config.delta {
+        Some(delta) if *delta.value_heads > *delta.key_heads => {
+            swap_heads(expr, axis, unit, *delta.key_heads, rank)
+        }
+        _ => expr,
+    }
+}
+
+/// `axis` as `[…, inner, unit]`, with the first two swapped.
+fn swap_heads(expr: Expr, axis: usize, unit: u64, inner: u64, rank: usize) -> Expr {
+    let (is_wide, all) = (unit > 1, rank + 1 + usize::from(unit > 1));
+    let expr = if is_wide { expr.split(axis, unit) } else { expr };
+    let mut order: Vec<usize> = (0..all).collect();
+    order.swap(axis, axis + 1);
+    let expr = expr.split(axis, inner).permute(&order).merge(axis);
+    if is_wide { expr.merge(axis) } else { expr }
+}
+
+/// A rate that is stored as the logarithm of its opposite.
+pub(crate) fn neg_exp(expr: Expr, _: &Config, _: usize) -> Expr {
+    expr.encode(Step::Apply(Function::NegExp))
 }
 
 /// Norms that are stored less one.

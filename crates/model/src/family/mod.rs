@@ -26,7 +26,7 @@ mod roberta;
 mod starcoder2;
 mod whisper;
 
-use tensor::RopeOrder;
+use tensor::{RopeOrder, ValueOrder};
 
 use crate::config::{Reader, WithoutEffect};
 use crate::dialect::Dialect;
@@ -75,6 +75,10 @@ pub trait Family: Sync {
     /// The order in which an ecosystem's files have the rows of q and k.
     fn rope_order(&self, _dialect: DialectName) -> RopeOrder {
         RopeOrder::Half
+    }
+    /// The order in which an ecosystem's files have the heads of values of linear attention.
+    fn value_order(&self, _dialect: DialectName) -> ValueOrder {
+        ValueOrder::Grouped
     }
 }
 

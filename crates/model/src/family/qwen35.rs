@@ -4,12 +4,16 @@
 //! Source: transformers `Qwen3_5ForCausalLM`@v5.23; conversion/qwen.py, `Qwen3_5TextModel`,
 //! and gguf-py/gguf/tensor_mapping.py@0c1e57098.
 
-use tensor::Expr;
+use tensor::{Expr, ValueOrder};
 
 use crate::Fact;
+use crate::activation::Activation;
+use crate::config::delta::UNIT_EPS;
 use crate::config::describe::{self, Description};
-use crate::config::{Config, DecoderKeys, Delta, Keys, Reader, Rotary, WithoutEffect};
-use crate::dialect::{Dialect, HF_DECODER, Rule, add_one};
+use crate::config::{
+    Config, DecoderKeys, Delta, GGUF_DECODER_WITHOUT_EFFECT, Keys, Reader, Rotary, WithoutEffect,
+};
+use crate::dialect::{Dialect, GGUF_DECODER, HF_DECODER, Rule, add_one, neg_exp, untile};
 use crate::ecosystem::DialectName;
 use crate::module::Module;
 
@@ -25,7 +29,7 @@ impl Family for Qwen35 {
     }
 
     fn gguf(&self) -> &'static [&'static str] {
-        &[]
+        &["qwen35"]
     }
 
     fn hf(&self) -> &'static [&'static str] {
@@ -48,25 +52,30 @@ impl Family for Qwen35 {
             ..DecoderKeys::LLAMA
         };
         let base = Config { tied, ..common.read(r) };
-        // Text has one position a token, and the sections share it: that they are there is all that the reference needs.
-        r.only(
-            SECTIONS,
-            "a list of three counts",
-            |fact| matches!(fact, Fact::List(list) if list.len() >= 3),
-        );
+        sections(r, *base.rope_dims / 2);
         r.not_null(PART, "a number");
         let attention_bias = r.attention_bias(false);
-        let delta = Some(Delta::read(r, &base.layers));
+        let delta = Some(Delta::read(r, &base.layers, &base.norm_eps));
         Config { attention_bias, delta, ..base }
     }
 
-    fn without_effect(&self, _: DialectName) -> &'static WithoutEffect {
-        WITHOUT_EFFECT
+    fn without_effect(&self, dialect: DialectName) -> &'static WithoutEffect {
+        match dialect {
+            DialectName::Gguf => GGUF_DECODER_WITHOUT_EFFECT,
+            _ => WITHOUT_EFFECT,
+        }
     }
 
-    fn describe(&self, c: &Config, _: DialectName, own: &dyn Fn(&str) -> bool) -> Description {
+    fn describe(&self, c: &Config, dialect: DialectName, own: &dyn Fn(&str) -> bool) -> Description {
+        if dialect == DialectName::Gguf {
+            return gguf(c, own);
+        }
         let mut d = describe::hf(c, "Qwen3_5ForCausalLM", "qwen3_5_text", "rms_norm_eps");
         d.text("hidden_act", c.activation.name());
+        if *c.rope_dims == *c.head_dim {
+            // A quarter by default.
+            d.number("partial_rotary_factor", 1.0);
+        }
         if let Some(delta) = &c.delta {
             d.count("linear_conv_kernel_dim", *delta.kernel);
             d.count("linear_key_head_dim", *delta.key);
@@ -77,10 +86,13 @@ impl Family for Qwen35 {
                 Fact::Str(if *linear { "linear_attention" } else { "full_attention" }.to_owned())
             };
             d.put("layer_types", Fact::List(delta.layers.iter().map(kind).collect()));
+            if (*delta.unit_eps - UNIT_EPS).abs() > 1e-9 {
+                let what =
+                    "transformers makes queries and keys of linear attention of length 1 with 1e-6 always";
+                d.lose("*.attention.layer_norm_rms_epsilon", "delta_unit_eps", what);
+            }
         }
-        let full = |n: &u64| !c.delta.as_ref().is_some_and(|delta| delta.is_in(*n));
-        let first = (0..*c.layers).find(full);
-        d.flag("attention_bias", first.is_some_and(|n| own(&format!("layers.{n}.attention.q.bias"))));
+        d.flag("attention_bias", is_biased(c, own));
         d.flag("tie_word_embeddings", !own("output.weight"));
         d
     }
@@ -103,15 +115,84 @@ impl Family for Qwen35 {
     }
 
     fn dialect(&self, name: DialectName) -> Option<Dialect> {
-        match name {
-            DialectName::Gguf => None,
-            _ => Some(Dialect { drops: DROPS, ..Dialect::new(name, vec![HF, HF_DECODER]) }),
+        Some(match name {
+            DialectName::Gguf => Dialect::new(name, vec![GGUF, GGUF_DECODER]),
+            _ => Dialect { drops: DROPS, ..Dialect::new(name, vec![HF, HF_DECODER]) },
+        })
+    }
+
+    fn value_order(&self, dialect: DialectName) -> ValueOrder {
+        match dialect {
+            DialectName::Gguf => ValueOrder::Tiled,
+            _ => ValueOrder::Grouped,
         }
     }
 }
 
-const SECTIONS: Keys =
-    Keys::new("rope_sections", &[], &["rope_parameters.mrope_section", "rope_scaling.mrope_section"]);
+/// True if the layers that attend have biases.
+fn is_biased(c: &Config, own: &dyn Fn(&str) -> bool) -> bool {
+    let full = |n: &u64| !c.delta.as_ref().is_some_and(|delta| delta.is_in(*n));
+    (0..*c.layers).find(full).is_some_and(|n| own(&format!("layers.{n}.attention.q.bias")))
+}
+
+/// Source: conversion/qwen.py@0c1e57098, `Qwen3NextModel` and `_Qwen35MRopeMixin`; src/models/qwen35.cpp.
+fn gguf(c: &Config, own: &dyn Fn(&str) -> bool) -> Description {
+    let mut d = describe::gguf(c, "qwen35", "attention.layer_norm_rms_epsilon", Activation::Silu);
+    describe::gguf_rotary(&mut d, c, "qwen35");
+    d.count("qwen35.rope.dimension_count", *c.rope_dims);
+    // Each pair of elements has a section, all of which are the token's position.
+    let pairs = *c.rope_dims / 2;
+    let sections = [pairs.div_ceil(3), (pairs + 1) / 3, pairs / 3, 0];
+    d.put("qwen35.rope.dimension_sections", Fact::List(sections.map(Fact::Count).to_vec()));
+    if let Some(delta) = &c.delta {
+        d.count("qwen35.ssm.conv_kernel", *delta.kernel);
+        d.count("qwen35.ssm.state_size", *delta.key);
+        d.count("qwen35.ssm.group_count", *delta.key_heads);
+        d.count("qwen35.ssm.time_step_rank", *delta.value_heads);
+        d.count("qwen35.ssm.inner_size", *delta.value * *delta.value_heads);
+        let flags = delta.layers.iter().map(|linear| Fact::Bool(*linear)).collect();
+        d.put("qwen35.attention.recurrent_layers", Fact::List(flags));
+        let every =
+            |interval: u64| (0..*c.layers).all(|n| delta.is_in(n) != (n + 1).is_multiple_of(interval));
+        // The list says it, and wins.
+        let interval = (1..=*c.layers).find(|interval| every(*interval)).unwrap_or(4);
+        d.count("qwen35.full_attention_interval", interval);
+        if *delta.value != *delta.key {
+            let what = "llama.cpp knows one width of keys and values, and refuses the file";
+            d.lose("linear_value_head_dim", "", what);
+        }
+        if (*delta.unit_eps - *c.norm_eps).abs() > 1e-9 {
+            let what = "llama.cpp makes queries and keys of linear attention of length 1 with it, too: every result differs";
+            d.lose("rms_norm_eps", "delta_unit_eps", what);
+        }
+    }
+    if is_biased(c, own) {
+        d.lose("attention_bias", "", "llama.cpp has no biases here, and refuses the file");
+    }
+    d
+}
+
+/// Text has one position a token, which is that of each section. transformers asks for three sections, whatever they are; llama.cpp does
+/// not rotate the pairs that have none.
+fn sections(r: &mut Reader, pairs: u64) {
+    const SECTIONS: Keys = Keys::new(
+        "rope_sections",
+        &["rope.dimension_sections"],
+        &["rope_parameters.mrope_section", "rope_scaling.mrope_section"],
+    );
+    let gguf = r.dialect() == DialectName::Gguf;
+    let has_all = |sections: &[Fact]| {
+        let of = |pair: u64| usize::try_from(pair % 3).ok().and_then(|n| sections.get(n)?.count());
+        (0..pairs).all(|pair| of(pair).is_some_and(|count| pair / 3 < count))
+    };
+    let wanted = if gguf { "a section for each pair of elements" } else { "a list of three counts" };
+    r.only(
+        SECTIONS,
+        wanted,
+        |fact| matches!(fact, Fact::List(list) if list.len() >= 3 && (!gguf || has_all(list))),
+    );
+}
+
 const PART: Keys = Keys::new("rope_dims", &[], &["rope_parameters.partial_rotary_factor"]);
 
 static WITHOUT_EFFECT: &WithoutEffect = &[
@@ -188,6 +269,57 @@ fn conv_v(expr: Expr, c: &Config, _: usize) -> Expr {
     of_conv(expr, c, 2)
 }
 
+/// Elements of a value.
+fn width(c: &Config) -> u64 {
+    c.delta.as_ref().map_or(1, |delta| *delta.value)
+}
+
+/// The rows of values of linear attention, out of all rows.
+fn tiled_v(expr: Expr, c: &Config, rank: usize) -> Expr {
+    tiled_values(of_delta(expr, c, 0, 2), c, rank)
+}
+
+fn tiled_values(expr: Expr, c: &Config, rank: usize) -> Expr {
+    untile(expr, c, 0, width(c), rank)
+}
+
+/// One row, or one number, for each head.
+fn tiled_heads(expr: Expr, c: &Config, rank: usize) -> Expr {
+    untile(expr, c, 0, 1, rank)
+}
+
+fn tiled_columns(expr: Expr, c: &Config, rank: usize) -> Expr {
+    untile(expr, c, 1, width(c), rank)
+}
+
+/// Heads of values are tiled, and rates are there, and not their logarithms.
+static GGUF: &[Rule] = &[
+    Rule::with("layers.{n}.attention.q.weight", "blk.{n}.attn_q.weight", gated_q),
+    Rule::with("layers.{n}.attention.q.bias", "blk.{n}.attn_q.bias", gated_q),
+    Rule::with("layers.{n}.attention.gate.weight", "blk.{n}.attn_q.weight", gate),
+    Rule::with("layers.{n}.attention.gate.bias", "blk.{n}.attn_q.bias", gate),
+    Rule::same("layers.{n}.attention.k.weight", "blk.{n}.attn_k.weight"),
+    Rule::same("layers.{n}.attention.k.bias", "blk.{n}.attn_k.bias"),
+    Rule::same("layers.{n}.attention.v.weight", "blk.{n}.attn_v.weight"),
+    Rule::same("layers.{n}.attention.v.bias", "blk.{n}.attn_v.bias"),
+    Rule::same("layers.{n}.attention.q_norm.weight", "blk.{n}.attn_q_norm.weight"),
+    Rule::same("layers.{n}.attention.k_norm.weight", "blk.{n}.attn_k_norm.weight"),
+    Rule::with("layers.{n}.attention.q_in.weight", "blk.{n}.attn_qkv.weight", delta_q),
+    Rule::with("layers.{n}.attention.k_in.weight", "blk.{n}.attn_qkv.weight", delta_k),
+    Rule::with("layers.{n}.attention.v_in.weight", "blk.{n}.attn_qkv.weight", tiled_v),
+    Rule::with("layers.{n}.attention.z_in.weight", "blk.{n}.attn_gate.weight", tiled_values),
+    Rule::with("layers.{n}.attention.b_in.weight", "blk.{n}.ssm_beta.weight", tiled_heads),
+    Rule::with("layers.{n}.attention.a_in.weight", "blk.{n}.ssm_alpha.weight", tiled_heads),
+    Rule::with("layers.{n}.attention.a_in.bias", "blk.{n}.ssm_dt.bias", tiled_heads),
+    Rule::with("layers.{n}.attention.q_conv.weight", "blk.{n}.ssm_conv1d.weight", delta_q),
+    Rule::with("layers.{n}.attention.k_conv.weight", "blk.{n}.ssm_conv1d.weight", delta_k),
+    Rule::with("layers.{n}.attention.v_conv.weight", "blk.{n}.ssm_conv1d.weight", tiled_v),
+    Rule::with("layers.{n}.attention.decay.weight", "blk.{n}.ssm_a", tiled_heads),
+    Rule::same("layers.{n}.attention.norm.weight", "blk.{n}.ssm_norm.weight"),
+    Rule::with("layers.{n}.attention.out.weight", "blk.{n}.ssm_out.weight", tiled_columns),
+    Rule::same("layers.{n}.ffn_norm.weight", "blk.{n}.post_attention_norm.weight"),
+];
+
 /// Norms are stored less one, but that of linear attention.
 static HF: &[Rule] = &[
     Rule::with("layers.{n}.attention_norm.weight", "model.layers.{n}.input_layernorm.weight", add_one),
@@ -222,7 +354,7 @@ static HF: &[Rule] = &[
     Rule::with("layers.{n}.attention.q_conv.weight", "model.layers.{n}.linear_attn.conv1d.weight", conv_q),
     Rule::with("layers.{n}.attention.k_conv.weight", "model.layers.{n}.linear_attn.conv1d.weight", conv_k),
     Rule::with("layers.{n}.attention.v_conv.weight", "model.layers.{n}.linear_attn.conv1d.weight", conv_v),
-    Rule::same("layers.{n}.attention.decay.log", "model.layers.{n}.linear_attn.A_log"),
+    Rule::with("layers.{n}.attention.decay.weight", "model.layers.{n}.linear_attn.A_log", neg_exp),
     Rule::same("layers.{n}.attention.norm.weight", "model.layers.{n}.linear_attn.norm.weight"),
     Rule::same("layers.{n}.attention.out.weight", "model.layers.{n}.linear_attn.out_proj.weight"),
     Rule::with("layers.{n}.ffn_norm.weight", "model.layers.{n}.post_attention_layernorm.weight", add_one),

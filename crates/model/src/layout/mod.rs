@@ -7,9 +7,9 @@ mod packed;
 use std::fmt;
 use std::sync::Arc;
 
-use tensor::{Dtype, Expr, OneWay, RopeOrder, Scheme, Shape, Step, Target};
+use tensor::{Dtype, Expr, OneWay, RopeOrder, Scheme, Shape, Step, Target, ValueOrder};
 
-use crate::dialect::permute_rope;
+use crate::dialect::{permute_rope, tiled};
 use crate::{Family, Holding, Model, Role, Tree};
 
 pub use modules::Modules;
@@ -38,6 +38,8 @@ pub struct RuntimeLayout {
     pub targets: Vec<Target>,
     /// The order in which rows of q and k lie.
     pub rope_order: RopeOrder,
+    /// The order in which heads of values of linear attention lie.
+    pub value_order: ValueOrder,
     /// Canonical parameters that the runtime has no name for.
     pub nameless: Vec<String>,
 }
@@ -45,7 +47,12 @@ pub struct RuntimeLayout {
 impl RuntimeLayout {
     /// A layout that has a name for everything.
     pub(crate) fn of_all(targets: Vec<Target>, rope_order: RopeOrder) -> RuntimeLayout {
-        RuntimeLayout { targets, rope_order, nameless: vec![] }
+        RuntimeLayout { targets, rope_order, value_order: ValueOrder::Grouped, nameless: vec![] }
+    }
+
+    /// The same with heads of values as `model`'s files have them: [`as_stored`] is around each target.
+    pub(crate) fn values_as_stored(self, model: &Model) -> RuntimeLayout {
+        RuntimeLayout { value_order: model.family.value_order(model.dialect), ..self }
     }
 }
 
@@ -117,7 +124,7 @@ impl Layout for InPlace {
         let rope_order = model.family.rope_order(model.dialect);
         let permuted = rope_order == RopeOrder::Interleaved;
         let expr = |p: &Param| {
-            let source = Expr::source(&p.name);
+            let source = as_stored(p, model);
             let rotated =
                 ["attention.q.weight", "attention.k.weight", "attention.q.bias", "attention.k.bias"];
             // Permuting what the dialect un-permutes cancels to the rows as stored.
@@ -128,11 +135,20 @@ impl Layout for InPlace {
             }
         };
         let targets = params.iter().map(|p| roles.target(p, expr(p))).collect();
-        Ok(RuntimeLayout::of_all(targets, rope_order))
+        Ok(RuntimeLayout::of_all(targets, rope_order).values_as_stored(model))
     }
 
     fn runs(&self) -> bool {
         true
+    }
+}
+
+/// A parameter with its heads of values in the order of the files: putting them in order cancels what the dialect did.
+fn as_stored(param: &Param, model: &Model) -> Expr {
+    let source = Expr::source(&param.name);
+    match model.family.value_order(model.dialect) {
+        ValueOrder::Grouped => source,
+        ValueOrder::Tiled => tiled(source, model.config(), &param.name, param.shape.len()),
     }
 }
 

@@ -90,7 +90,12 @@ fn entries(name: DialectName, mlx: bool, model: &Model, params: &[Param]) -> Res
         entry.expr.for_each_source(&mut |name| float |= floats.contains(name));
         Target { name: entry.name, expr: entry.expr, scheme: float.then(|| Scheme::plain(Dtype::F32)) }
     });
-    Ok(RuntimeLayout { targets: targets.collect(), rope_order: model.family.rope_order(name), nameless })
+    Ok(RuntimeLayout {
+        targets: targets.collect(),
+        rope_order: model.family.rope_order(name),
+        value_order: model.family.value_order(name),
+        nameless,
+    })
 }
 
 /// The parts of entries of `made` that no parameter has and that are zero, as tensors that are made of them. No parameter has their

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tensor::{Dtype, Expr, OneWay, RopeOrder, Scheme, Target};
 
-use super::{Layout, Param, Roles, RuntimeLayout};
+use super::{Layout, Param, Roles, RuntimeLayout, as_stored};
 use crate::module::RuntimeParam;
 use crate::{Model, Role, Tree};
 
@@ -38,21 +38,21 @@ impl Layout for Packed<'_> {
         for param in params {
             match fusions.of_param(param) {
                 Fusion::Alone => targets.push(match roles.of_param(param) {
-                    Role::Matrix if param.shape.len() >= 2 => self.matrix(&param.name, vec![param]),
+                    Role::Matrix if param.shape.len() >= 2 => self.matrix(&param.name, vec![param], model),
                     Role::Matrix | Role::Embedding | Role::Vector => {
-                        roles.target(param, Expr::source(&param.name))
+                        roles.target(param, as_stored(param, model))
                     }
                 }),
                 Fusion::First { name, parts } if name.ends_with(".bias") => targets.push(Target {
-                    expr: concat(&parts),
+                    expr: concat(&parts, model),
                     name: name.to_owned(),
                     scheme: Some(Scheme::plain(Dtype::F32)),
                 }),
-                Fusion::First { name, parts } => targets.push(self.matrix(name, parts)),
+                Fusion::First { name, parts } => targets.push(self.matrix(name, parts, model)),
                 Fusion::Later => {}
             }
         }
-        Ok(RuntimeLayout::of_all(targets, RopeOrder::Half))
+        Ok(RuntimeLayout::of_all(targets, RopeOrder::Half).values_as_stored(model))
     }
 
     fn runs(&self) -> bool {
@@ -62,12 +62,12 @@ impl Layout for Packed<'_> {
 
 impl Packed<'_> {
     /// A matrix, or a stack of them, whose rows are padded each on their own.
-    fn matrix(&self, name: &str, parts: Vec<&Param>) -> Target {
+    fn matrix(&self, name: &str, parts: Vec<&Param>, model: &Model) -> Target {
         let first = parts[0];
         let axis = first.shape.len() - 2;
         let (rows, k) = (parts.iter().map(|p| p.shape[axis]).sum::<u64>(), first.shape[axis + 1]);
         let scheme = (self.interleaved)(&first.scheme, k);
-        let mut expr = concat(&parts);
+        let mut expr = concat(&parts, model);
         let padding = rows.next_multiple_of(self.rows) - rows;
         if scheme.is_some() && padding > 0 {
             let stack = first.shape[..axis].iter().copied();
@@ -78,8 +78,8 @@ impl Packed<'_> {
     }
 }
 
-fn concat(parts: &[&Param]) -> Expr {
-    let mut sources: Vec<Expr> = parts.iter().map(|p| Expr::source(&p.name)).collect();
+fn concat(parts: &[&Param], model: &Model) -> Expr {
+    let mut sources: Vec<Expr> = parts.iter().map(|p| as_stored(p, model)).collect();
     if sources.len() == 1 { sources.remove(0) } else { Expr::concat(0, sources) }
 }
 

@@ -47,28 +47,29 @@ impl Facts for Gguf {
     }
 }
 
-/// Families of which no GGUF is read here.
-const WITHOUT_GGUF: &[&str] = &["qwen35"];
-
-/// Reads golden/families: config.json for every family, and the metadata of a GGUF file where there is one that is read here.
+/// Reads golden/families: config.json for every family, and the metadata of a GGUF file where there is one.
 fn families() -> Vec<(String, serde_json::Value, Option<Gguf>)> {
     let dir = testkit::golden("families");
     let files = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path());
     let mut files: Vec<_> = files.filter(|path| path.extension().is_some_and(|e| e == "json")).collect();
     files.sort();
-    let fact = |value: &serde_json::Value| match value {
-        serde_json::Value::Bool(b) => Fact::Bool(*b),
-        serde_json::Value::String(s) => Fact::Str(s.clone()),
-        n => n.as_u64().map_or_else(|| Fact::Number(n.as_f64().unwrap()), Fact::Count),
-    };
     let read = |path: &PathBuf| {
         let mut json: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
-        let gguf = json["gguf"]["kv"].as_object().filter(|_| !WITHOUT_GGUF.contains(&&*name));
+        let gguf = json["gguf"]["kv"].as_object();
         let gguf = gguf.map(|kv| Gguf(kv.iter().map(|(key, value)| (key.clone(), fact(value))).collect()));
         (name, json["config"].take(), gguf)
     };
     files.iter().map(read).collect()
+}
+
+fn fact(value: &serde_json::Value) -> Fact {
+    match value {
+        serde_json::Value::Bool(b) => Fact::Bool(*b),
+        serde_json::Value::String(s) => Fact::Str(s.clone()),
+        serde_json::Value::Array(values) => Fact::List(values.iter().map(fact).collect()),
+        n => n.as_u64().map_or_else(|| Fact::Number(n.as_f64().unwrap()), Fact::Count),
+    }
 }
 
 /// A small llama.

@@ -18,7 +18,7 @@ fn models() -> Vec<Model> {
 
 /// Families have files in all ecosystems, but these.
 fn has(model: &Model, dialect: DialectName) -> bool {
-    !["whisper", "mpnet", "qwen35"].contains(&model.family.name()) || dialect == DialectName::Hf
+    !["whisper", "mpnet"].contains(&model.family.name()) || dialect == DialectName::Hf
 }
 
 #[test]

@@ -67,7 +67,7 @@ fn plan_one(
 fn steps(plan: &LoadPlan) -> Vec<String> {
     let text = |s: &Step| match s {
         Step::To(to) => to.name.to_string(),
-        Step::Add(_) | Step::By(_) => s.to_string(),
+        Step::Add(_) | Step::Apply(_) | Step::By(_) => s.to_string(),
     };
     plan.params[0].steps.iter().map(text).collect()
 }

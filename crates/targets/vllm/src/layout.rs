@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 
 use model::{Family, Holding, Layout, Model, Param, RuntimeLayout, VOCAB_PADDING};
-use tensor::{Expr, Made, OneWay, Pattern, RopeOrder, Target};
+use tensor::{Expr, Made, OneWay, Pattern, RopeOrder, Target, ValueOrder};
 
 use crate::family;
 
@@ -66,7 +66,7 @@ impl Layout for Vllm {
         // What is tied to another parameter needs no name of its own.
         let nameless = params.iter().filter(|p| !placed.contains(&p.name) && p.tied_to.is_none());
         let nameless = nameless.map(|p| p.name.clone()).collect();
-        Ok(RuntimeLayout { targets, rope_order: RopeOrder::Half, nameless })
+        Ok(RuntimeLayout { targets, rope_order: RopeOrder::Half, value_order: ValueOrder::Grouped, nameless })
     }
 }
 

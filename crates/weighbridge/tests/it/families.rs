@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
+use checkpoint::{ArrayBuf, ValueBuf};
 use serde_json::Value;
 use weighbridge::convert::{Conversion, ConvertOptions, ConvertReport, OutputFormat};
 use weighbridge::planner::resolve;
@@ -52,9 +53,8 @@ impl Family {
         }
     }
 
-    /// True if the converter makes a GGUF of it that is read here.
     fn has_gguf(&self) -> bool {
-        self.json["gguf"].is_object() && !WITHOUT_GGUF.contains(&&*self.name)
+        self.json["gguf"].is_object()
     }
 
     /// The checkpoint of transformers: all values differ, except in quantised tensors. `experts` gives the dtype of
@@ -78,7 +78,12 @@ impl Family {
                     "U8" if name.ends_with("_scales") => data.push(120 + (number % 8) as u8),
                     "U8" => data.push(number.to_le_bytes()[1]),
                     "F8_E4M3" => data.push((number % 120) as u8),
-                    _ => data.extend_from_slice(&(2.0 * (start as u64 / 4 + i) as f32).to_le_bytes()),
+                    _ => {
+                        let value = 2.0 * (start as u64 / 4 + i) as f32;
+                        // Of which the converter makes powers.
+                        let value = if name.ends_with(".A_log") { value.ln() } else { value };
+                        data.extend_from_slice(&value.to_le_bytes());
+                    }
                 }
             }
             header.insert(
@@ -125,16 +130,11 @@ impl Family {
             scheme: scheme(t),
         };
         let pairs = self.json["gguf"]["kv"].as_object().unwrap().iter();
-        let pairs = pairs.filter(|(key, _)| !key.starts_with("GGUF.")).map(|(key, value)| {
-            let value = match value {
-                Value::Bool(b) => checkpoint::Value::Bool(*b),
-                Value::String(s) => checkpoint::Value::Str(s.as_bytes()),
-                n if n.is_u64() => checkpoint::Value::U32(n.as_u64().unwrap().try_into().unwrap()),
-                n => checkpoint::Value::F32(n.to_string().parse().unwrap()),
-            };
-            (key.as_str(), value)
-        });
-        let pairs: Vec<(&str, checkpoint::Value<'_>)> = pairs.collect();
+        let pairs = pairs.filter(|(key, _)| !key.starts_with("GGUF."));
+        let pairs: Vec<(&str, ValueBuf)> =
+            pairs.map(|(key, value)| (key.as_str(), gguf_value(value))).collect();
+        let pairs: Vec<(&str, checkpoint::Value<'_>)> =
+            pairs.iter().map(|(key, value)| (*key, value.borrow())).collect();
         let draft = checkpoint::Draft::gguf(tensors.iter().map(outgoing).collect(), &pairs).unwrap();
         let mut writer = draft.create(path, false).unwrap();
         for t in tensors {
@@ -173,9 +173,6 @@ fn decoded(source: &Checkpoint, layout: LayoutKind, scratch: &Path) -> Arrays {
 /// Heads of 48 and 32 rows do not match the blocks of 128 that this file quantises; heads of released models do, and
 /// `fp8_blocks_of_whole_heads_move` tests them.
 const RAGGED: &str = "deepseek_v3-fp8";
-
-/// Families of which no GGUF is read here.
-const WITHOUT_GGUF: &[&str] = &["qwen35"];
 
 /// Families whose layers in vLLM are not declared here.
 const NOT_VLLM: &[&str] =
@@ -303,6 +300,23 @@ pub(crate) fn goes_to_gguf_and_back(family: &Family) {
     );
 }
 
+/// A value of a golden file as GGUF has it.
+fn gguf_value(json: &Value) -> ValueBuf {
+    match json {
+        Value::Bool(b) => ValueBuf::Bool(*b),
+        Value::String(s) => ValueBuf::Str(s.clone()),
+        Value::Array(all) if all.iter().all(Value::is_boolean) => {
+            ValueBuf::Array(ArrayBuf::bools(&all.iter().map(|b| b.as_bool().unwrap()).collect::<Vec<_>>()))
+        }
+        Value::Array(all) => {
+            let numbers = all.iter().map(|n| n.as_i64().unwrap().try_into().unwrap());
+            ValueBuf::Array(ArrayBuf::i32s(&numbers.collect::<Vec<_>>()))
+        }
+        n if n.is_u64() => ValueBuf::U32(n.as_u64().unwrap().try_into().unwrap()),
+        n => ValueBuf::F32(n.to_string().parse().unwrap()),
+    }
+}
+
 /// Each key that llama.cpp's converter writes, with its value.
 fn keys_are_theirs(family: &Family, ours: &Checkpoint) {
     let weighbridge::Metadata::Gguf(found) = ours.metadata() else { panic!("gguf") };
@@ -315,6 +329,7 @@ fn keys_are_theirs(family: &Family, ours: &Checkpoint) {
         let same = match wanted {
             Value::Bool(b) => format!("{value:?}").contains(&b.to_string()),
             Value::String(s) => found.str(key).unwrap() == Some(s),
+            Value::Array(_) => value == gguf_value(wanted).borrow(),
             n if n.is_u64() => value.as_u64() == n.as_u64(),
             n => value.as_f64().is_some_and(|x| (x - n.as_f64().unwrap()).abs() <= 1e-6 * x.abs()),
         };

@@ -114,7 +114,8 @@ fn qwen3_with_norms_of_heads() {
 #[test]
 fn qwen35_with_linear_attention() {
     check_files("qwen35-tiny", &[false]);
-    check_files("qwen35-equal-tiny", &[false]);
+    // llama.cpp has another epsilon for queries and keys, which this one does not show.
+    check("qwen35-equal-tiny");
 }
 
 /// The norms in directories of mlx-lm are not less one, and convolutions are turned: those tell them apart.

@@ -89,6 +89,27 @@ pub(super) fn read(path: &Path) -> Arrays {
     entries.collect()
 }
 
+/// From `start` on along `axis`, heads that are in groups take turns.
+fn tiled(one: &Array, details: &Value) -> Array {
+    let number = |key: &str| details[key].as_u64().unwrap();
+    let (axis, start, groups) = (usize::try_from(number("axis")).unwrap(), number("start"), number("groups"));
+    let one = match details.get("reshape") {
+        Some(wanted) => one.reshaped(shape(wanted)),
+        None => one.clone(),
+    };
+    let each = number("heads") / groups;
+    let unit = (one.shape[axis] - start) / number("heads");
+    one.picked(one.shape.clone(), |index| {
+        let mut from = index.to_vec();
+        if let Some(at) = index[axis].checked_sub(start) {
+            let (head, rest) = (at / unit, at % unit);
+            let (turn, group) = (head / groups, head % groups);
+            from[axis] = start + (group * each + turn) * unit + rest;
+        }
+        from
+    })
+}
+
 /// One tensor of `gguf_of`: `[how, sources, details]`.
 pub(super) fn made(of: &Value, hf: &Arrays) -> Array {
     let (how, details) = (text(&of[0]), &of[2]);
@@ -105,6 +126,11 @@ pub(super) fn made(of: &Value, hf: &Arrays) -> Array {
         "plus_one" => {
             let one = source();
             Array { values: one.values.iter().map(|x| x + 1.0).collect(), ..one.clone() }
+        }
+        "tiled" => tiled(source(), details),
+        "tiled_negative_exp" => {
+            let one = tiled(source(), details);
+            Array { values: one.values.iter().map(|x| -x.exp()).collect(), ..one }
         }
         "rope_permuted" => {
             let (one, heads) = (source(), number("heads"));
