@@ -52,7 +52,8 @@ pub(crate) const TASKS: &[(&str, &str)] = &[
     ),
     (
         "wheel",
-        "[--python PROGRAM] build the Python package, and run its tests; with a Python that has torch and transformers, those too",
+        "[--dist] [--python PROGRAM]... build the Python package, and run its tests, with a Python that has torch and transformers \
+         those too; --dist: the one that is given to others, with each Python",
     ),
     ("help", "this text"),
 ];
@@ -119,14 +120,18 @@ fn dist_task(mut arguments: lexopt::Parser) -> Result<()> {
 }
 
 fn wheel_task(mut arguments: lexopt::Parser) -> Result<()> {
-    let mut python = None;
+    let (mut pythons, mut is_dist) = (Vec::new(), false);
     while let Some(argument) = arguments.next()? {
         match argument {
-            Long("python") => python = Some(PathBuf::from(arguments.value()?)),
+            Long("python") => pythons.push(PathBuf::from(arguments.value()?)),
+            Long("dist") => is_dist = true,
             other => return Err(other.unexpected().into()),
         }
     }
-    wheel::run(python.as_deref())
+    if is_dist {
+        return wheel::dist(&pythons);
+    }
+    wheel::run(pythons.last().map(PathBuf::as_path))
 }
 
 fn models_task(mut arguments: lexopt::Parser) -> Result<()> {

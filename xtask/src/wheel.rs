@@ -20,6 +20,57 @@ const TOOLS: &[&str] = &[
     "typing_extensions==4.16.0",
 ];
 
+/// What builds and checks a wheel for other machines, beside [`TOOLS`].
+const DIST_TOOLS: &[&str] = &["auditwheel==6.8.2", "twine==7.0.0", "ziglang==0.17.1"];
+
+/// The oldest C library that the wheel may ask for: that of manylinux_2_28.
+const OLDEST: &str = "manylinux_2_28";
+
+/// Builds the wheel that is given to others, for every Linux since [`OLDEST`]; checks it as the registry does, and runs its tests with each
+/// of `pythons`, which needs pip alone.
+pub(crate) fn dist(pythons: &[PathBuf]) -> Result<()> {
+    let folder = workspace::target_dir()?.join("wheel");
+    let package = workspace::root().join("bindings").join("python");
+    let pythons = if pythons.is_empty() { vec![PathBuf::from("python3")] } else { pythons.to_vec() };
+    for model in ["smollm2", "minilm"] {
+        testkit::fetch(testkit::find(model)?, testkit::Check::Stamp)?;
+    }
+    let (tools, built) = (folder.join("dist-tools"), folder.join("dist"));
+    install(&pythons[0], &tools, &[TOOLS, DIST_TOOLS].concat())?;
+    remove(&built)?;
+    let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let mut maturin = Command::new(tools.join("bin").join("maturin"));
+    maturin.args(["build", "--release", "--locked", "--zig", "--compatibility", OLDEST, "--target", &target]);
+    maturin.arg("--interpreter").arg(&pythons[0]).arg("--out").arg(&built);
+    workspace::step(maturin.env("PYTHONPATH", &tools).current_dir(&package))?;
+    let wheel = only(&built)?;
+    let tool = |arguments: &[&str]| {
+        let mut command = Command::new(&pythons[0]);
+        command.arg("-m").args(arguments).arg(&wheel).env("PYTHONPATH", &tools);
+        command
+    };
+    workspace::step(&mut tool(&["twine", "check", "--strict"]))?;
+    let shown = tool(&["auditwheel", "show"]).output().context("auditwheel does not run")?;
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    println!("{}", shown.trim());
+    if !shown.contains(&format!("\"{OLDEST}_")) {
+        bail!("auditwheel does not call it a wheel of {OLDEST}");
+    }
+    for (n, python) in pythons.iter().enumerate() {
+        let packages = folder.join(format!("dist-packages-{n}"));
+        remove(&packages)?;
+        let wheel = wheel.to_string_lossy();
+        install(python, &packages, &["ml_dtypes", "numpy", "pytest", "safetensors", &wheel])?;
+        let mut pytest = Command::new(python);
+        pytest.env("PYTHONPATH", &packages).env("PYTHONDONTWRITEBYTECODE", "1").current_dir(&folder);
+        pytest.args(["-m", "pytest", "-p", "no:cacheprovider", "--config-file"]);
+        pytest.arg(package.join("pyproject.toml")).arg(package.join("tests"));
+        workspace::step(pytest.arg("--ignore").arg(package.join("tests").join("torch")))?;
+    }
+    println!("{} passed every test with {}", wheel.display(), pythons.len());
+    Ok(())
+}
+
 /// Builds the wheel and runs its tests with `python`; those of torch and transformers too if it has them.
 pub(crate) fn run(python: Option<&Path>) -> Result<()> {
     let python = python.unwrap_or(Path::new("python3"));

@@ -77,8 +77,12 @@ pub(super) fn kv_cache(model: &Model) -> Option<String> {
     let architecture = model.architecture().ok()?;
     let context = architecture.decoder()?.context;
     let all = |kind| kv_bytes(&architecture, kind, context).map(Bytes);
+    let always = match kv_bytes(&architecture, KvKind::F16, 0)? {
+        0 => String::new(),
+        constant => format!(", {} of it however many they are", Bytes(constant)),
+    };
     Some(format!(
-        "KV cache: {} for 1,000 positions; for all {} {}, in int8 {}, in int4 {}",
+        "KV cache: {} for 1,000 positions{always}; for all {} {}, in int8 {}, in int4 {}",
         Bytes(kv_bytes(&architecture, KvKind::F16, 1000)?),
         context,
         all(KvKind::F16)?,
