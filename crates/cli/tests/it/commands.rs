@@ -104,7 +104,8 @@ fn plan_sums_up() {
 #[test]
 fn plan_tells_the_state_that_does_not_grow() {
     let output = weighbridge(["plan", path(&golden().join("qwen35-tiny")), "--layout", "in-place"]);
-    let line = "KV cache: 300 KiB for 1,000 positions, 44.0 KiB of it however many they are; for all 256 108 KiB";
+    let line =
+        "KV cache: 300 KiB for 1,000 positions, 44.0 KiB of it however many they are; for all 256 108 KiB";
     assert!(stdout(&output).contains(line), "{}", stdout(&output));
 }
 
