@@ -102,7 +102,23 @@ class Server:
 
 def plain(server, files):
     """Every byte of `files`, by threads."""
-    work = [(name, at, min(at + RANGE, length)) for name, length in files for at in range(0, length, RANGE)]
+    return read(server, files, [(name, at, min(at + RANGE, length)) for name, length in files for at in range(0, length, RANGE)])
+
+
+def halves_of_rows():
+    """The first half of each row of the matrices whose columns a rank of two shares."""
+    for path in sorted(FOLDER.glob("*.safetensors")):
+        with open(path, "rb") as source:
+            length = int.from_bytes(source.read(8), "little")
+            for name, entry in json.loads(source.read(length)).items():
+                if name.endswith(("o_proj.weight", "down_proj.weight")):
+                    first, end = (8 + length + at for at in entry["data_offsets"])
+                    row = (end - first) // entry["shape"][0]
+                    yield from ((path.name, at, at + row // 2) for at in range(first, end, row))
+
+
+def read(server, files, work):
+    """Ranges of `files`, by threads. Returns seconds."""
     rooms = {name: mmap.mmap(-1, max(length, 1)) for name, length in files}
     work.reverse()
 
@@ -163,6 +179,12 @@ def main():
         report = weighbridge("load", f"{server.url}/", "--layout", "vllm", *rank)
         _, sent, _ = server.taken()
         print(f"rank 0 of {' '.join(rank)}: {sent} bytes sent, {report}"[:300])
+    # Without what lies between them: a request for each.
+    halves = list(halves_of_rows())
+    count, wanted = len(halves), sum(end - first for _, first, end in halves)
+    seconds = read(server, files, halves)
+    _, sent, _ = server.taken()
+    print(f"halves of rows alone, each by a request of its own: {count} requests for {wanted} bytes ({sent} sent), {seconds:.1f} s")
     if HOLES:
         server = Server(HOLES)
         headers = 0
