@@ -95,7 +95,7 @@ def tools(program, model, template):
 
         def streamed():
             whole = None
-            for part in chat.bind_tools([weather], tool_choice="any").stream("How is the weather in Oslo?"):
+            for part in chat.bind_tools([weather], tool_choice="any", strict=True).stream("How is the weather in Oslo?"):
                 whole = part if whole is None else whole + part
             assert whole.tool_calls[0]["name"] == "weather", whole
 

@@ -1,23 +1,35 @@
 // Asks `weighbridge serve` with npm's clients: OpenAI's, Ollama's, and the AI SDK.
 //
-//     npm install openai@7.57.0 ollama ai @ai-sdk/openai-compatible
-//     node serve_npm.mjs ADDRESS      (of a server with a chat model, such as http://127.0.0.1:8080)
+//     npm install --prefix MODULES openai@7.57.0 ollama@0.6.4 ai@6.0.326 @ai-sdk/openai-compatible@2.0.92 zod@4.6.7
+//     node serve_npm.mjs WEIGHBRIDGE MODEL MODULES      (the program, a model with a chat template, the folder of packages)
 //
-// Each part prints a line; the first that fails ends the script.
+// It starts the server, and ends it. Each part prints a line; the first that fails ends the script.
 
 import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
 import { createRequire } from "node:module";
+import path from "node:path";
 import { pathToFileURL } from "node:url";
 
-// The packages are those of the current folder.
-const require = createRequire(process.cwd() + "/");
+const [program, file, modules] = process.argv.slice(2);
+const require = createRequire(path.resolve(modules, "check.cjs"));
 const load = async (name) => import(pathToFileURL(require.resolve(name)));
 const { default: OpenAI } = await load("openai");
 const { Ollama } = await load("ollama");
 const { generateText, streamText } = await load("ai");
 const { createOpenAICompatible } = await load("@ai-sdk/openai-compatible");
 
-const address = process.argv[2];
+const server = spawn(program, ["serve", file, "--port", "0", "--ctx", "512"], { stdio: ["ignore", "ignore", "pipe"] });
+process.on("exit", () => server.kill());
+const address = await new Promise((resolve, reject) => {
+  let said = "";
+  server.stderr.on("data", (data) => {
+    said += data;
+    const found = /listening on (http:\/\/[^\s/]+)/.exec(said);
+    if (found) resolve(found[1]);
+  });
+  server.on("exit", () => reject(new Error(`the server ended:\n${said}`)));
+});
 const question = [{ role: "user", content: "Why is the sky blue?" }];
 const client = new OpenAI({ baseURL: `${address}/v1`, apiKey: "none", maxRetries: 0 });
 const model = (await client.models.list()).data[0].id;
@@ -57,3 +69,4 @@ for await (const part of sdk.textStream) text += part;
 assert.equal(text, wanted);
 assert.equal((await sdk.usage).outputTokens, 24);
 console.log("ok ai sdk");
+process.exit();

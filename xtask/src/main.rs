@@ -5,6 +5,7 @@
 
 mod bench;
 mod bench_load;
+mod clients;
 mod demo;
 mod dist;
 mod full;
@@ -55,6 +56,10 @@ pub(crate) const TASKS: &[(&str, &str)] = &[
         "[--dist] [--python PROGRAM]... build the Python package, and run its tests, with a Python that has torch and transformers \
          those too; --dist: the one that is given to others, with each Python",
     ),
+    (
+        "clients",
+        "[--weighbridge PROGRAM] [--python PROGRAM] ask the server with the clients of OpenAI, Anthropic, Ollama, LangChain and the AI SDK",
+    ),
     ("help", "this text"),
 ];
 
@@ -84,6 +89,7 @@ fn run() -> Result<()> {
         "platforms" => platforms_task(arguments),
         "dist" => dist_task(arguments),
         "wheel" => wheel_task(arguments),
+        "clients" => clients_task(arguments),
         "help" => {
             help();
             Ok(())
@@ -132,6 +138,18 @@ fn wheel_task(mut arguments: lexopt::Parser) -> Result<()> {
         return wheel::dist(&pythons);
     }
     wheel::run(pythons.last().map(PathBuf::as_path))
+}
+
+fn clients_task(mut arguments: lexopt::Parser) -> Result<()> {
+    let (mut program, mut python) = (None, None);
+    while let Some(argument) = arguments.next()? {
+        match argument {
+            Long("weighbridge") => program = Some(PathBuf::from(arguments.value()?)),
+            Long("python") => python = Some(PathBuf::from(arguments.value()?)),
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    clients::run(program, python.as_deref())
 }
 
 fn models_task(mut arguments: lexopt::Parser) -> Result<()> {

@@ -134,7 +134,7 @@ pub(crate) fn run(python: Option<&Path>) -> Result<()> {
 }
 
 /// Puts packages below `folder`.
-fn install(python: &Path, folder: &Path, packages: &[&str]) -> Result<()> {
+pub(crate) fn install(python: &Path, folder: &Path, packages: &[&str]) -> Result<()> {
     let mut pip = Command::new(python);
     pip.args(["-m", "pip", "install", "--quiet", "--upgrade", "--disable-pip-version-check", "--target"]);
     workspace::step(pip.arg(folder).args(packages))
