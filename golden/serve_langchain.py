@@ -26,7 +26,12 @@ class City(pydantic.BaseModel):
     big: bool
 
 
-@tool
+class Place(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="forbid")
+    city: str = pydantic.Field(max_length=12)
+
+
+@tool(args_schema=Place)
 def weather(city: str) -> str:
     """The weather in a city."""
     return f"rain in {city}"
@@ -85,7 +90,7 @@ def tools(program, model, template):
         chat = ChatOpenAI(base_url=address + "/v1", api_key="none", model="m", temperature=0, max_tokens=64)
 
         def calls():
-            able = chat.bind_tools([weather], tool_choice="weather")
+            able = chat.bind_tools([weather], tool_choice="weather", strict=True)
             said = able.invoke("How is the weather in Paris?")
             assert isinstance(said, AIMessage) and said.tool_calls[0]["name"] == "weather", said
             assert isinstance(said.tool_calls[0]["args"]["city"], str), said
@@ -100,7 +105,7 @@ def tools(program, model, template):
             assert whole.tool_calls[0]["name"] == "weather", whole
 
         def structured():
-            told = chat.with_structured_output(City, method="function_calling", include_raw=True)
+            told = chat.with_structured_output(City, method="function_calling", strict=True, include_raw=True)
             said = told.invoke("Describe Paris.")
             assert isinstance(said["parsed"], City), said
 
