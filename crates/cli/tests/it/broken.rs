@@ -135,8 +135,8 @@ fn an_unknown_architecture() {
         bytes[at..at + 5].copy_from_slice(b"alpac");
     }), @"
     error: `model.gguf`: architecture `alpac` is not supported
-    hint: known are `bert`, `deepseek2`, `falcon`, `gemma2`, `gemma3`, `gpt-oss`, `gpt2`, `granite`, `llama`, `modern-bert`, `nomic-bert`, `olmo2`, `phi3`, `qwen2`, `qwen3`, `qwen3moe`, `starcoder2`
-    hint: all tensor names match GGUF llama, granite or 13 others
+    hint: known are `bert`, `deepseek2`, `falcon`, `gemma2`, `gemma3`, `gpt-oss`, `gpt2`, `granite`, `llama`, `modern-bert`, `nomic-bert`, `olmo2`, `phi3`, `qwen2`, `qwen3`, `qwen35`, `qwen3moe`, `starcoder2`
+    hint: all tensor names match GGUF llama, granite or 14 others
     hint: without a supported architecture you can still `inspect`, `check` and `diff` it, `plan` and `load` it with `--layout source`, and `convert` it to npz, safetensors or npy-dir with its own tensor names
     exit code 1
     ");

@@ -425,8 +425,8 @@ fn a_shape_that_does_not_fit_is_refused_with_what_would() {
         |args: &[&str]| failure(&[&["convert", path(&alien), path(&target)], args].concat(), dir.path());
     assert_snapshot!(fails(&["--preset", "q4_k_m"]), @"
     error: the preset `q4_k_m` depends on the role of each tensor, which is unknown: `alien.gguf`: architecture `alien` is not supported
-    hint: known are `bert`, `deepseek2`, `falcon`, `gemma2`, `gemma3`, `gpt-oss`, `gpt2`, `granite`, `llama`, `modern-bert`, `nomic-bert`, `olmo2`, `phi3`, `qwen2`, `qwen3`, `qwen3moe`, `starcoder2`
-    hint: all tensor names match GGUF llama, granite or 13 others
+    hint: known are `bert`, `deepseek2`, `falcon`, `gemma2`, `gemma3`, `gpt-oss`, `gpt2`, `granite`, `llama`, `modern-bert`, `nomic-bert`, `olmo2`, `phi3`, `qwen2`, `qwen3`, `qwen35`, `qwen3moe`, `starcoder2`
+    hint: all tensor names match GGUF llama, granite or 14 others
     hint: name the tensors in encoding rules
     exit code 2
     ");

@@ -50,7 +50,7 @@ fn a_directory_of_hf_with_names_of_gguf() {
     });
     let said = failure(&["plan", dir.path().to_str().unwrap()], dir.path().parent().unwrap());
     assert_snapshot!(ends(&said, 3), @"
-    hint: 90 % of the tensor names match GGUF llama, granite or 13 others
+    hint: 90 % of the tensor names match GGUF llama, granite or 14 others
     hint: `weighbridge inspect --tensors` lists what the checkpoint holds
     exit code 1
     ");
