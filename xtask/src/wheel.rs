@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::workspace;
 
-/// What builds and checks a wheel.
+/// The tools that build and check a wheel.
 const TOOLS: &[&str] = &[
     "maturin==1.16.0",
     "ml_dtypes==0.6.0",
@@ -20,7 +20,7 @@ const TOOLS: &[&str] = &[
     "typing_extensions==4.16.0",
 ];
 
-/// What builds and checks a wheel for other machines, beside [`TOOLS`].
+/// The tools that build and check a wheel for other machines, beside [`TOOLS`].
 const DIST_TOOLS: &[&str] = &["auditwheel==6.8.2", "twine==7.0.0", "ziglang==0.17.1"];
 
 /// The oldest C library that the wheel may ask for: that of manylinux_2_28.

@@ -63,7 +63,7 @@ def tokenizer(path: StrPath | Checkpoint, *, allow_loss: Iterable[str] = ()) -> 
     return _beside(checkpoint, allow_loss, AutoTokenizer.from_pretrained)
 
 
-#: What transformers takes for a `device_map` beside a device.
+#: Words that transformers takes for a `device_map` beside a device.
 _SPREAD = ("auto", "balanced", "balanced_low_0", "sequential")
 
 

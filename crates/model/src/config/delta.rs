@@ -16,7 +16,7 @@ const KERNEL: Keys = Keys::new("delta_kernel", &["ssm.conv_kernel"], &["linear_c
 const TYPES: Keys = Keys::new("delta_layers", &["attention.recurrent_layers"], &["layer_types"]);
 const INTERVAL: Keys = Keys::new("delta_layers", &["full_attention_interval"], &["full_attention_interval"]);
 
-/// What transformers adds to the squares of a query or a key: `use_qk_l2norm_in_kernel`, modeling_qwen3_5.py@v5.23.
+/// The addend that transformers has for the squares of a query or a key: `use_qk_l2norm_in_kernel`, modeling_qwen3_5.py@v5.23.
 pub(crate) const UNIT_EPS: f64 = 1e-6;
 
 /// No convolution sees more rows.
