@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import transformers
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 from specs import SPECS, input_ids
 
@@ -397,6 +397,19 @@ def swapped_gate_up(spec, directory, ids):
 # ---------------------------------------------------------------- GGUF
 
 
+def predict_further(copy, config, attending):
+    """Adds a layer that predicts the token after the next, as released Qwen 3.5 files have one: a copy of the layer `attending`. transformers
+    saves none."""
+    config["mtp_num_hidden_layers"] = 1
+    weights, width = load_file(copy / "model.safetensors"), config["hidden_size"]
+    layer = f"model.layers.{attending}."
+    more = {name.replace(layer, "mtp.layers.0."): weight for name, weight in weights.items() if name.startswith(layer)}
+    more["mtp.fc.weight"] = np.linspace(-1, 1, 2 * width * width, dtype=np.float32).reshape(width, 2 * width)
+    for norm in ("norm", "pre_fc_norm_embedding", "pre_fc_norm_hidden"):
+        more[f"mtp.{norm}.weight"] = np.linspace(-0.5, 0.5, width, dtype=np.float32)
+    save_file(weights | more, copy / "model.safetensors", {"format": "pt"})
+
+
 def convert(llama_cpp, name, spec, directory, out):
     """Runs llama.cpp's converter class of the architecture on a copy of `directory`."""
     from conversion import get_model_class
@@ -417,13 +430,16 @@ def convert(llama_cpp, name, spec, directory, out):
         config.setdefault("n_ctx", config.get("n_positions"))  # transformers 4 wrote it; GPT2Model reads it
         if spec["architecture"] == "DeepseekV3ForCausalLM":
             config.setdefault("scoring_func", "sigmoid")  # released files have it; without it the converter takes a softmax
+        if "mtp" in spec:
+            predict_further(copy, config, spec["mtp"])
         (copy / "config.json").write_text(json.dumps(config))
         # Gemma3Model.modify_tensors cuts the embedding to this tokenizer's size.
         pieces = {f"<{i}>": i for i in range(vocab)}
         (copy / "tokenizer.json").write_text(json.dumps({"model": {"vocab": pieces}, "added_tokens": []}))
         model_class.set_vocab = set_vocab
         if name.startswith("qwen35"):
-            model_class.no_mtp = True  # as `--no-mtp` does; otherwise the converter wants the `mtp.*` tensors
+            # As `--no-mtp` does: without the tensors the converter wants none.
+            model_class.no_mtp = "mtp" not in spec
         with torch.inference_mode():
             model_class(copy, gguf.LlamaFileType.ALL_F32, out, eager=True).write()
 

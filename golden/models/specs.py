@@ -245,7 +245,7 @@ SPECS |= {
     # llama.cpp can load this one. Each key head has three value heads, so the order of value heads in GGUF is not its own
     # inverse. The second of four layers is full attention. The convolution spans three tokens. Untied. The epsilon is 1e-6
     # because transformers always uses 1e-6 to normalise the queries and keys of linear attention; llama.cpp uses
-    # `rms_norm_eps`.
+    # `rms_norm_eps`. The GGUF has a block more, which predicts the token after the next (`mtp`: a copy of the layer that attends).
     "qwen35-equal-tiny": {
         "architecture": "Qwen3_5ForCausalLM",
         "config": "Qwen3_5TextConfig",
@@ -254,7 +254,7 @@ SPECS |= {
             rms_norm_eps=1e-6, tie_word_embeddings=False,
             layer_types=["linear_attention", "full_attention", "linear_attention", "linear_attention"],
         ),
-        "seed": 16, "tokens": 80, "std": 0.3, "norm_mean": 0.0, "drawn": DELTA,
+        "seed": 16, "tokens": 80, "std": 0.3, "norm_mean": 0.0, "drawn": DELTA, "mtp": 1,
     },
 }
 

@@ -53,11 +53,23 @@ enum Value {
 }
 
 impl Value {
-    fn of(self, x: f32) -> f32 {
+    /// Changes all of `values`. A number of which there is no such function is an error, not a NaN.
+    fn change(self, values: &mut [f32]) -> Result<(), Failed> {
         match self {
-            Value::Plus(n) => x + n,
-            Value::Of(function) => function.of(x),
+            Value::Plus(n) => values.iter_mut().for_each(|x| *x += n),
+            Value::Of(function) => {
+                let mut undefined = 0;
+                for x in values {
+                    let y = function.of(*x);
+                    undefined += u64::from(y.is_nan() && !x.is_nan());
+                    *x = y;
+                }
+                if undefined > 0 {
+                    return Err(Failed::Undefined(function, undefined));
+                }
+            }
         }
+        Ok(())
     }
 }
 
@@ -77,6 +89,8 @@ pub(crate) enum Failed {
     Data(BadData),
     /// Values that are no numbers, in something that is to be encoded.
     NotFinite(u64),
+    /// A function, and how many values have none.
+    Undefined(Function, u64),
     /// A stage from outside, and why it cannot change this.
     Stage(String, String),
 }
@@ -88,6 +102,9 @@ impl Failed {
         match self {
             Failed::Data(data) => Error::Data { param, data },
             Failed::NotFinite(count) => Error::NotFinite { param, to: to.name.to_string(), count },
+            Failed::Undefined(function, count) => {
+                Error::Undefined { param, function: function.to_string(), count }
+            }
             Failed::Stage(stage, why) => Error::Stage { param, stage, why },
         }
     }
@@ -332,19 +349,15 @@ impl Convert {
         self.codec.check(src).map_err(Failed::Data)?;
         let decode = |out: &mut [f32]| {
             self.codec.decode(src, 0..src.rows, out);
-            if !self.values.is_empty() {
-                for x in out {
-                    *x = self.values.iter().fold(*x, |x, value| value.of(x));
-                }
-            }
+            self.values.iter().try_for_each(|value| value.change(out))
         };
         let Some((codec, encoder)) = self.encode else {
-            decode(bytemuck::cast_slice_mut(dst[0]));
+            decode(bytemuck::cast_slice_mut(dst[0]))?;
             return Ok(None);
         };
         let n = src.rows * src.k;
         let (values, back) = room[..2 * n].split_at_mut(n);
-        decode(values);
+        decode(values)?;
         let bad = values.iter().filter(|x| !x.is_finite()).count();
         if bad > 0 && self.to.dtype().is_none() {
             return Err(Failed::NotFinite(bad as u64));

@@ -123,6 +123,16 @@ pub enum Error {
         /// How many.
         count: u64,
     },
+    /// A function that the plan applies has no value for some.
+    #[error("`{param}`: {count} of its values have no `{function}`")]
+    Undefined {
+        /// The parameter.
+        param: String,
+        /// The function.
+        function: String,
+        /// How many.
+        count: u64,
+    },
     /// A cast would make finite values infinite.
     #[error("`{param}`: {count} of its values are too large for `{to}`")]
     Overflow {

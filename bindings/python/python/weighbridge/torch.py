@@ -108,10 +108,15 @@ def load_file(
         only: the names of those that are wanted.
     """
     checkpoint = _weighbridge.open(path)
-    if torch.empty(0, device=device).device.type == "cpu":
+    if _is_here(device):
         found = _weighbridge._each(checkpoint, _scheme_of(dtype), _names(only))
         return {one.name: tensor(one) for one in found}
     return _made(_weighbridge._selection(checkpoint, _scheme_of(dtype), _names(only)), device)
+
+
+def _is_here(device: str | int | torch.device) -> bool:
+    """True if `device` is this machine's memory."""
+    return torch.empty(0, device=device).device.type == "cpu"
 
 
 def _made(plan: Plan, device: str | int | torch.device) -> dict[str, torch.Tensor]:

@@ -67,13 +67,6 @@ def tokenizer(path: StrPath | Checkpoint, *, allow_loss: Iterable[str] = ()) -> 
 _SPREAD = ("auto", "balanced", "balanced_low_0", "sequential")
 
 
-def _is_elsewhere(device: object) -> bool:
-    """True if `device` is one device, and not this machine's memory."""
-    if not isinstance(device, str | int | torch.device) or device in _SPREAD:
-        return False
-    return torch.empty(0, device=device).device.type not in ("cpu", "meta")
-
-
 def from_pretrained(
     cls: type[M],
     path: StrPath | Checkpoint,
@@ -113,10 +106,8 @@ def from_pretrained(
             cls = type(cls.from_config(settings))  # type: ignore[attr-defined]
     plan = _weighbridge.plan(checkpoint, layout="hf", encode=_torch.scheme(wanted))
     device = options.get("device_map")
-    if _is_elsewhere(device):
-        weights = _torch._made(plan, device)
-    else:
-        weights = _torch.state_dict(plan.load())
+    is_one = isinstance(device, str | int | torch.device) and device not in _SPREAD
+    weights = _torch._made(plan, device) if is_one and not _torch._is_here(device) else _torch.state_dict(plan.load())
     model, info = cls.from_pretrained(  # type: ignore[attr-defined]
         None, config=settings, state_dict=weights, dtype=wanted, output_loading_info=True, **options
     )

@@ -2,7 +2,7 @@
 
 use super::keys::OF_TRANSFORMERS;
 use super::parts::{Shown, shown};
-use super::{ConfigProblem, Field, Keys, LARGEST_HEAD, Origin, Reader};
+use super::{Config, ConfigProblem, Field, Keys, LARGEST_HEAD, Origin, Reader};
 use crate::{DialectName, Fact};
 
 const KEY_HEADS: Keys = Keys::new("delta_key_heads", &["ssm.group_count"], &["linear_num_key_heads"]);
@@ -42,9 +42,8 @@ pub struct Delta {
 }
 
 impl Delta {
-    /// Reads the numbers of a model with `layers` layers, of which every fourth attends if no key says otherwise; `norm_eps` is the epsilon
-    /// of its norms.
-    pub(crate) fn read(r: &mut Reader, layers: &Field<u64>, norm_eps: &Field<f64>) -> Delta {
+    /// Reads the numbers of the model that `base` is read of. Every fourth layer attends if no key says otherwise.
+    pub(crate) fn read(r: &mut Reader, base: &Config) -> Delta {
         let gguf = r.dialect() == DialectName::Gguf;
         let count = |r: &mut Reader, keys: Keys, absent: u64| {
             if gguf {
@@ -77,8 +76,8 @@ impl Delta {
         }
         // The reference has a number in its code; llama.cpp takes that of the norms.
         let unit_eps =
-            if gguf { norm_eps.clone() } else { Field::default(UNIT_EPS, "as the reference has it") };
-        let layers = which(r, layers);
+            if gguf { base.norm_eps.clone() } else { Field::default(UNIT_EPS, "as the reference has it") };
+        let layers = which(r, base);
         Delta { key_heads, value_heads, key, value, kernel, unit_eps, layers }
     }
 
@@ -101,9 +100,10 @@ impl Delta {
 }
 
 /// Reads which layers have it: as a list says, or all but every `interval`th.
-fn which(r: &mut Reader, layers: &Field<u64>) -> Field<Vec<bool>> {
+fn which(r: &mut Reader, base: &Config) -> Field<Vec<bool>> {
     // More are reported elsewhere.
-    let count = usize::try_from(**layers).unwrap_or(usize::MAX).min(4096);
+    let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX).min(4096);
+    let (count, all) = (size(*base.layers), size(base.layers.saturating_add(*base.next_layers)));
     if let Some((key, fact)) = r.fact(TYPES) {
         let is_linear = |one: &Fact| match one {
             Fact::Bool(linear) => Some(*linear),
@@ -117,10 +117,12 @@ fn which(r: &mut Reader, layers: &Field<u64>) -> Field<Vec<bool>> {
             _ => None,
         };
         r.overridden(INTERVAL, "the list of layers says it");
-        if let Some(value) = said.filter(|list| list.len() == count) {
+        // Those that predict further tokens attend.
+        if let Some(mut value) = said.filter(|list| list.len() == all && !list[count..].contains(&true)) {
+            value.truncate(count);
             return Field { value, origin: Origin::Key(key) };
         }
-        let wanted = format!("`linear_attention` or `full_attention` for each of {count} layers");
+        let wanted = format!("`linear_attention` or `full_attention` for each of {all} layers");
         r.problem(ConfigProblem::Invalid { key, wanted, found: fact.to_string() });
         return Field::default(vec![false; count], "refused");
     }

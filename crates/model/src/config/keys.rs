@@ -19,6 +19,9 @@ const fn keys(field: &'static str, gguf: &'static [&'static str], hf: &'static [
     Keys::new(field, gguf, hf)
 }
 
+const NEXT_LAYERS: Keys = keys("next_layers", &["nextn_predict_layers"], &[]);
+/// No released model predicts more than a few tokens at once.
+const MOST_NEXT: u64 = 64;
 const LAYERS: Keys = keys("layers", &["block_count"], &["num_hidden_layers"]);
 const HIDDEN: Keys = keys("hidden", &["embedding_length"], &["hidden_size"]);
 const HEADS: Keys = keys("heads", &["attention.head_count"], &["num_attention_heads"]);
@@ -87,6 +90,8 @@ pub struct DecoderKeys {
     pub rotary: rope::Rotary,
     /// A token sees only those before it.
     pub causal: bool,
+    /// Layers that predict further tokens are counted among the blocks of GGUF, of which they are the last.
+    pub next_layers: bool,
 }
 
 impl DecoderKeys {
@@ -108,6 +113,7 @@ impl DecoderKeys {
         activation_absent: Activation::Silu,
         rotary: rope::Rotary::PLAIN,
         causal: true,
+        next_layers: false,
     };
 
     /// Reads what every decoder has. A family replaces the fields that it reads otherwise:
@@ -127,7 +133,9 @@ fn common(r: &mut Reader, common: &DecoderKeys) -> Config {
         r.only(keys(name, std::slice::from_ref(name), &[]), "no such key", |_| false);
     }
     let zero = |fact: &Fact| fact.number() == Some(0.0);
-    r.only(keys("next_layers", &["nextn_predict_layers"], &[]), "0", zero);
+    if !common.next_layers {
+        r.only(NEXT_LAYERS, "0", zero);
+    }
     r.only(keys("rope_scaling", &["rope.scaling.alpha"], &[]), "0", zero);
     let hidden = r.required_count(common.hidden);
     let heads = r.required_count(common.heads);
@@ -156,7 +164,16 @@ fn common(r: &mut Reader, common: &DecoderKeys) -> Config {
         }
     };
     let rope = rope::read(r, &common.rotary, *head_dim);
-    let layers = r.required_count(common.layers);
+    let mut layers = r.required_count(common.layers);
+    let most = (*layers - 1).min(MOST_NEXT);
+    let next_layers = if common.next_layers {
+        let wanted = format!("an integer from 0 to {most}");
+        r.typed(NEXT_LAYERS, &wanted, |fact| fact.count().filter(|n| *n <= most))
+    } else {
+        None
+    };
+    let next_layers = next_layers.unwrap_or(Field::default(0, "none"));
+    layers.value -= *next_layers;
     let windowed = vec![false; usize::try_from(*layers).unwrap_or(usize::MAX).min(4096)];
     Config {
         architecture: r.architecture().to_owned(),
@@ -187,7 +204,7 @@ fn common(r: &mut Reader, common: &DecoderKeys) -> Config {
         logit_divisor: Field::default(1.0, "none"),
         logit_soft_cap: Field::default(0.0, "none"),
         tied: Field::default(None, "an absent output matrix is the token embedding"),
-        next_layers: Field::default(0, "none"),
+        next_layers,
         token_types: Field::default(0, "none"),
         padding: Field::default(None, "every token takes a position"),
         labels: labels(r),

@@ -49,13 +49,14 @@ impl Family for Qwen35 {
             kv_heads_absent: Some(4),
             head_dim_absent: Some(256),
             rotary: Rotary { partial: true, part_absent: 0.25, ..Rotary::PLAIN },
+            next_layers: true,
             ..DecoderKeys::LLAMA
         };
         let base = Config { tied, ..common.read(r) };
         sections(r, *base.rope_dims / 2);
         r.not_null(PART, "a number");
         let attention_bias = r.attention_bias(false);
-        let delta = Some(Delta::read(r, &base.layers, &base.norm_eps));
+        let delta = Some(Delta::read(r, &base));
         Config { attention_bias, delta, ..base }
     }
 
@@ -116,7 +117,9 @@ impl Family for Qwen35 {
 
     fn dialect(&self, name: DialectName) -> Option<Dialect> {
         Some(match name {
-            DialectName::Gguf => Dialect::new(name, vec![GGUF, GGUF_DECODER]),
+            DialectName::Gguf => {
+                Dialect { drops: GGUF_DROPS, ..Dialect::new(name, vec![GGUF, GGUF_DECODER]) }
+            }
             _ => Dialect { drops: DROPS, ..Dialect::new(name, vec![HF, HF_DECODER]) },
         })
     }
@@ -208,6 +211,8 @@ const TEXT: &str = "text has one position a token";
 const NEXT: &str = "for the prediction of further tokens, which a model does without";
 
 /// Source: `_keys_to_ignore_on_load_unexpected` of transformers, and the names in Qwen's own files.
+static GGUF_DROPS: &[(&str, &str)] = &[("blk.{next}.{a}.{b}", NEXT), ("blk.{next}.{a}.{b}.{c}", NEXT)];
+
 static DROPS: &[(&str, &str)] = &[
     ("mtp.fc.weight", NEXT),
     ("mtp.norm.weight", NEXT),

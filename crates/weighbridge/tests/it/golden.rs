@@ -1,10 +1,13 @@
 //! Small random models: logits at every position equal transformers' logits.
 
+use std::ops::ControlFlow;
+
 use serde_json::Value;
+use weighbridge::convert::{Conversion, ConvertOptions, OutputFormat};
 use weighbridge::engine::KvKind;
 use weighbridge::planner::packed_layout;
 use weighbridge::runtime::BackendKind;
-use weighbridge::{LayoutKind, Runtime, RuntimeOptions};
+use weighbridge::{LayoutKind, Pool, Runtime, RuntimeOptions};
 
 use crate::golden;
 
@@ -136,6 +139,27 @@ fn qwen35_as_mlx_has_it_is_refused() {
     std::fs::write(to.path().join("model.safetensors"), file).unwrap();
     let error = Runtime::start(to.path(), &RuntimeOptions::default()).unwrap_err().to_string();
     assert!(error.contains("linear_attn.conv1d.weight"), "{error}");
+}
+
+/// transformers' files have the logarithm of a rate below 0, and of another there is none.
+#[test]
+fn a_rate_that_grows_has_no_logarithm() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("model.gguf");
+    std::fs::copy(golden().join("qwen35-equal-tiny/model.gguf"), &file).unwrap();
+    let range = weighbridge::open(&file).unwrap().entry("blk.0.ssm_a").unwrap().planes[0].bytes.clone();
+    let mut bytes = std::fs::read(&file).unwrap();
+    let at = usize::try_from(range.start).unwrap();
+    bytes[at..at + 4].copy_from_slice(&0.5f32.to_le_bytes());
+    std::fs::write(&file, bytes).unwrap();
+    let source = weighbridge::open(&file).unwrap();
+    let to = dir.path().join("hf");
+    let options = ConvertOptions::default();
+    let conversion = Conversion::new(&source, LayoutKind::Source, OutputFormat::Hf, &options).unwrap();
+    let error = conversion.run(&to, &mut Pool::new(1), &mut |_| ControlFlow::Continue(())).unwrap_err();
+    let wanted = "`model.layers.0.linear_attn.A_log`: 1 of its values have no `ln-`";
+    assert!(error.to_string().contains(wanted), "{error}");
+    assert!(!to.exists());
 }
 
 #[test]
