@@ -79,7 +79,7 @@ class Table:
         print(json.dumps(row), file=sys.stderr, flush=True)
 
     def fill(self) -> None:
-        for kind in TYPES:
+        for kind in self.options.types:
             theirs, ours = self.dir / "theirs.gguf", self.dir / "ours.gguf"
             if (kind, "theirs") not in self.rows:
                 run(self.options.llama_quantize, "--imatrix", self.imatrix, self.f16, theirs, kind, 2)
@@ -97,7 +97,7 @@ class Table:
     def markdown(self) -> str:
         ways = ["theirs", "ours", "gptq"]
         lines = []
-        for kind in TYPES:
+        for kind in self.options.types:
             cells = [kind]
             for way in ways:
                 row = self.rows[kind, way]
@@ -105,7 +105,7 @@ class Table:
                     cells.append(f"{row['bytes'] / 1e6:.2f}")
                 cells += [f"{row['perplexity']:.2f}", f"{row['kl']:.5f}", f"{100 * row['top1']:.2f} %"]
             lines.append("| " + " | ".join(cells) + " |")
-        for kind in TYPES:
+        for kind in self.options.types:
             row, plain, theirs = (self.rows[kind, way] for way in ("awq", "ours", "theirs"))
             if row["sha256"] != plain["sha256"]:
                 lines.append(f"--awq of {kind}: KL {row['kl']:.5f}, {plain['kl']:.5f} without")
@@ -120,6 +120,7 @@ def main() -> None:
     parser.add_argument("--llama-quantize", type=Path, required=True)
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--chunks", type=int, default=12)
+    parser.add_argument("--types", nargs="+", choices=TYPES, default=TYPES)
     parser.add_argument("dir", type=Path)
     table = Table(parser.parse_args())
     table.fill()

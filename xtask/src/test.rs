@@ -87,7 +87,10 @@ fn counts(line: &str) -> Option<(u64, u64)> {
 fn isas_below_the_best() -> Vec<&'static str> {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
-        return vec!["scalar", "avx2"];
+        // Where there is no better one, everything runs on it later.
+        let is_best = !std::arch::is_x86_feature_detected!("avxvnni")
+            && !std::arch::is_x86_feature_detected!("avx512vnni");
+        return if is_best { vec!["scalar"] } else { vec!["scalar", "avx2"] };
     }
     vec!["scalar"]
 }

@@ -15,17 +15,21 @@
 
 mod hadamard;
 mod probe;
+mod stretch;
 
 use std::ops::{ControlFlow, Range};
 
 use quant::Gram;
 use tensor::Pattern;
 
+use crate::batch::BatchItem;
 use crate::eval::{self, Predictor, ROWS};
-use crate::{Error, Model};
+use crate::{Error, Logits, Model};
 
 use probe::{Grams, Noise, Sums};
 pub(crate) use probe::{Probe, Probed};
+pub(crate) use stretch::Stretch;
+use stretch::first_branch;
 
 /// The divergence that disturbances are made to have, in nats: small enough to grow with their squares, and large enough not to drown
 /// in the rounding of activations.
@@ -137,9 +141,9 @@ pub fn calibrate(
         lookup: Lookup { name: "token_embedding.weight".to_owned(), sensitivity: None },
     };
     if let (Some(wanted), ControlFlow::Continue(())) = (options.disturbed, flow) {
-        let quiet = Quiet::of(model, tokens, wanted, options)?;
-        let disturbed = disturb(model, &quiet, &parts, &sums, options.threads, &mut found, each);
-        model.runner.probe = None;
+        let mut quiet = Quiet::of(model, tokens, wanted, options)?;
+        let disturbed = disturb(model, &mut quiet, &parts, &sums, options.threads, &mut found, each);
+        (model.runner.probe, model.runner.stretch) = (None, None);
         disturbed?;
     }
     Ok(found)
@@ -158,10 +162,11 @@ pub struct SharedInput {
     path: String,
 }
 
-/// Bytes of logits that [`calibrate`] holds of a model with `vocab` tokens at most.
-pub fn logits_bytes(vocab: usize, options: &CalibrateOptions) -> u64 {
-    let kept = options.disturbed.map_or(0, |wanted| wanted.min(Quiet::most(vocab)).div_ceil(2));
-    eval::logits_bytes(vocab) + 4 * kept as u64 * vocab as u64
+/// Bytes of logits and of residual streams that [`calibrate`] holds of `model` at most.
+pub fn held_bytes(model: &Model, options: &CalibrateOptions) -> u64 {
+    let (vocab, hidden) = (model.vocab(), model.hidden());
+    let tokens = options.disturbed.map_or(0, |wanted| wanted.min(Quiet::most(vocab)));
+    eval::logits_bytes(vocab) + 4 * (tokens.div_ceil(2) * vocab + tokens * hidden) as u64
 }
 
 /// The inputs of all matrices of `model`, in the order in which they run.
@@ -272,9 +277,15 @@ fn begun(chunk: &mut Vec<u32>, whole: &[u32], begin: Option<u32>) {
 
 /// Some chunks, and what the model predicts where nothing is disturbed.
 struct Quiet {
-    chunks: Vec<Vec<u32>>,
-    /// Of the second half of each chunk: `[chunks, scored, vocab]`.
-    logits: Vec<Vec<f32>>,
+    chunks: Vec<Chunk>,
+}
+
+struct Chunk {
+    tokens: Vec<u32>,
+    /// Of its second half: `[scored, vocab]`.
+    logits: Vec<f32>,
+    /// The branches to run; what is before them gives what it gave. `None` if all run, since a stream of weights has all of them.
+    stretch: Option<Stretch>,
 }
 
 impl Quiet {
@@ -293,37 +304,67 @@ impl Quiet {
         options: &CalibrateOptions,
     ) -> Result<Quiet, Error> {
         let vocab = model.runner.model().vocab();
+        let is_streamed = model.runner.streaming().is_some();
         let wanted = wanted.min(Quiet::most(vocab)).clamp(4, tokens.len());
         let length = Quiet::LENGTH.min(wanted).min(model.session.capacity());
-        let mut quiet = Quiet { chunks: vec![], logits: vec![] };
+        let mut quiet = Quiet { chunks: vec![] };
         for whole in tokens[tokens.len() - wanted..].chunks_exact(length) {
-            let mut chunk = vec![];
-            begun(&mut chunk, whole, options.begin);
-            let (context, scored) = chunk.split_at(length / 2);
+            let mut tokens = vec![];
+            begun(&mut tokens, whole, options.begin);
+            let (context, scored) = tokens.split_at(length / 2);
             eval::begin(model, context)?;
-            let mut kept = Vec::new();
-            kept.try_reserve_exact(scored.len() * vocab).map_err(|_| Error::TooLarge)?;
-            model.runner.forward_each(model.session, scored, |row| kept.extend_from_slice(row))?;
-            quiet.chunks.push(chunk);
-            quiet.logits.push(kept);
+            let mut logits = Vec::new();
+            logits.try_reserve_exact(scored.len() * vocab).map_err(|_| Error::TooLarge)?;
+            model.runner.forward_each(model.session, scored, |row| logits.extend_from_slice(row))?;
+            let stretch = if is_streamed {
+                None
+            } else {
+                Some(Stretch::all(model.runner.model(), length).ok_or(Error::TooLarge)?)
+            };
+            quiet.chunks.push(Chunk { tokens, logits, stretch });
         }
         Ok(quiet)
     }
 
+    /// From here on nothing before `branch` is disturbed.
+    fn undisturbed_before(&mut self, model: &mut Predictor<'_>, branch: usize) -> Result<(), Error> {
+        model.runner.probe = None;
+        for chunk in &mut self.chunks {
+            let Some(mut stretch) = chunk.stretch.take() else { continue };
+            if stretch.until(branch) {
+                model.runner.stretch = Some(stretch);
+                model.session.truncate(0);
+                // The same passes as theirs that compare: sums of as many rows have the same bits.
+                let (context, scored) = chunk.tokens.split_at(chunk.tokens.len() / 2);
+                for tokens in std::iter::once(context).chain(scored.chunks(ROWS)) {
+                    let part = BatchItem { session: model.session, tokens, logits: Logits::None };
+                    model.runner.run_parts(&mut [part], |_, _, _| ())?;
+                }
+                let Some(ran) = model.runner.stretch.take() else { unreachable!("it was put there") };
+                stretch = ran;
+            }
+            stretch.go_on();
+            chunk.stretch = Some(stretch);
+        }
+        Ok(())
+    }
+
     /// The mean divergence of what the model predicts now.
-    fn divergence(&self, model: &mut Predictor<'_>, threads: usize) -> Result<f64, Error> {
+    fn divergence(&mut self, model: &mut Predictor<'_>, threads: usize) -> Result<f64, Error> {
         let vocab = model.runner.model().vocab();
         let (mut sum, mut count, mut ours) = (0.0, 0usize, vec![]);
-        for (chunk, theirs) in self.chunks.iter().zip(&self.logits) {
-            let (context, scored) = chunk.split_at(chunk.len() / 2);
+        for Chunk { tokens, logits, stretch } in &mut self.chunks {
+            let (context, scored) = tokens.split_at(tokens.len() / 2);
+            model.runner.stretch = stretch.take();
             eval::begin(model, context)?;
-            for (run, theirs) in scored.chunks(ROWS).zip(theirs.chunks(ROWS * vocab)) {
+            for (run, theirs) in scored.chunks(ROWS).zip(logits.chunks(ROWS * vocab)) {
                 eval::logits(model, run, &mut ours)?;
                 // Which token comes next does not matter to a divergence.
                 let rows = eval::compare((&ours, theirs), run, vocab, threads)?;
                 sum += rows.iter().filter_map(|row| row.against).map(|beside| beside.kl).sum::<f64>();
                 count += rows.len();
             }
+            *stretch = model.runner.stretch.take();
         }
         Ok(sum / count.max(1) as f64)
     }
@@ -332,7 +373,7 @@ impl Quiet {
 /// Disturbs one matrix after the other, and last what is looked up.
 fn disturb(
     model: &mut Predictor<'_>,
-    quiet: &Quiet,
+    quiet: &mut Quiet,
     parts: &[Part],
     sums: &Sums,
     threads: usize,
@@ -340,7 +381,9 @@ fn disturb(
     each: &mut dyn FnMut(Progress<'_>) -> ControlFlow<()>,
 ) -> Result<(), Error> {
     let total = parts.len() + 1;
-    let mut divergence = |noise: Noise| {
+    let branches: Vec<usize> = parts.iter().map(|part| first_branch(model.runner.model(), part)).collect();
+    let mut divergence = |branch: usize, noise: Noise| {
+        quiet.undisturbed_before(model, branch)?;
         model.runner.probe = Some(Probe::Noise(noise));
         quiet.divergence(model, threads)
     };
@@ -348,7 +391,7 @@ fn disturb(
     let (mut layer, mut floor, mut first_floor) = (None, 0.0, None);
     // The divergence per unit of the squared size, of the matrices of a kind so far.
     let mut kinds: Vec<(Pattern, f64)> = vec![];
-    for (n, (part, inputs)) in parts.iter().zip(&mut found.matrices).enumerate() {
+    for (n, ((part, branch), inputs)) in parts.iter().zip(branches).zip(&mut found.matrices).enumerate() {
         // `|E x|²` for `σ = 1`, and `|W x|²`: means of the rows.
         let rows = inputs.rows.max(1) as f64;
         let unit = part.out.len() as f64 * inputs.squares.iter().sum::<f64>() / rows;
@@ -359,13 +402,13 @@ fn disturb(
         };
         if sigma(FIRST).is_normal() {
             if layer != Some(part.layer()) {
-                (layer, floor) = (Some(part.layer()), divergence(noise(TINY))?);
+                (layer, floor) = (Some(part.layer()), divergence(branch, noise(TINY))?);
                 first_floor.get_or_insert(floor);
             }
             let kind = Pattern::of(&part.name);
             let known = kinds.iter_mut().find(|(known, _)| *known == kind);
             let guess = known.as_ref().map_or(FIRST, |(_, growth)| (WANTED / growth).sqrt().min(LARGEST));
-            let (size, moved) = measured(guess, floor, &mut |size| divergence(noise(size)))?;
+            let (size, moved) = measured(guess, floor, &mut |size| divergence(branch, noise(size)))?;
             match known {
                 Some((_, growth)) => *growth = moved / (size * size),
                 None => kinds.push((kind, moved / (size * size))),
@@ -381,7 +424,7 @@ fn disturb(
     if sigma(FIRST).is_normal() {
         let noise = |size: f64| Noise::in_lookup(sigma(size) as f32);
         let floor = first_floor.unwrap_or_default();
-        let (size, moved) = measured(FIRST, floor, &mut |size| divergence(noise(size)))?;
+        let (size, moved) = measured(FIRST, floor, &mut |size| divergence(0, noise(size)))?;
         found.lookup.sensitivity = Some(moved / (sigma(size) * sigma(size) * width));
     }
     // It is the last: there is nothing left to end.

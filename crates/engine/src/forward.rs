@@ -1,5 +1,7 @@
 //! One way of rows through the layers.
 
+use std::ops::Range;
+
 use crate::layer::{Branch, Pass, Room, Routes};
 use crate::stream::Stream;
 use crate::{Error, Model};
@@ -50,9 +52,10 @@ impl Buffers {
     }
 }
 
-/// Takes the residual stream `x` of a pass through the layers `branches`; `h`, `added` and `beside` are room, as [`Buffers`] has it.
+/// Takes the residual stream `x` of a pass through those of `branches` that are in `run`; `h`, `added` and `beside` are room, as [`Buffers`] has it.
 pub(crate) fn layers(
     branches: &[Branch],
+    run: Range<usize>,
     stream: Option<&Stream>,
     pass: &mut Pass<'_>,
     [mut x, mut h, added]: [&mut [f32]; 3],
@@ -60,7 +63,7 @@ pub(crate) fn layers(
 ) {
     let is_parallel = |n: usize| branches.get(n).is_some_and(|branch| branch.parallel);
     let mut is_swapped = false;
-    for (n, branch) in branches.iter().enumerate() {
+    for (n, branch) in branches.iter().enumerate().take(run.end).skip(run.start) {
         pass.sequences.branch = n;
         let input = match &branch.norm {
             Some(norm) => {

@@ -95,7 +95,7 @@ impl Hearing {
         let mut alone = Alone(state);
         let sequences = Sequences { sessions: &mut alone, segments: &segments, branch: 0 };
         let mut pass = Pass { backend, sequences, rows, rotations: &[], wide, narrow, routes, watch: None };
-        layers(ear.branches(), None, &mut pass, [&mut *x, &mut *h, added], beside);
+        layers(ear.branches(), 0..ear.branches().len(), None, &mut pass, [&mut *x, &mut *h, added], beside);
         pass.backend.norm(&ear.norm, x, h);
         Ok(h)
     }

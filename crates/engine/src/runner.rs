@@ -7,7 +7,7 @@ use crate::BATCH;
 use crate::adapter::{Adapted, AdaptedRows};
 use crate::backend::{Backend, Ceiling};
 use crate::batch::{BatchItem, Cursor};
-use crate::calibrate::{Probe, Probed};
+use crate::calibrate::{Probe, Probed, Stretch};
 use crate::forward::{Buffers, during, layers};
 use crate::hearing::Hearing;
 use crate::layer::{Pass, Segment, Sequences, Watch};
@@ -26,6 +26,8 @@ pub struct Runner {
     backend: Box<dyn Backend>,
     /// What looks on while a calibration runs.
     pub(crate) probe: Option<Probe>,
+    /// Some of the branches, while a calibration runs only these.
+    pub(crate) stretch: Option<Stretch>,
     /// Brings in layers that are not all in memory.
     stream: Option<Stream>,
     buffers: Buffers,
@@ -68,6 +70,7 @@ impl Runner {
             model: Arc::clone(model),
             backend,
             probe: None,
+            stretch: None,
             stream: None,
             buffers,
             ranks: vec![],
@@ -284,7 +287,18 @@ impl Runner {
     /// The rows of `segments` through all layers; the residual stream is left in `x`.
     fn pass(&mut self, mut parts: &mut [BatchItem<'_>], rows: usize) {
         let Runner {
-            model, backend, probe, stream, buffers, ranks, rotations, segments, adapted, watch, ..
+            model,
+            backend,
+            probe,
+            stretch,
+            stream,
+            buffers,
+            ranks,
+            rotations,
+            segments,
+            adapted,
+            watch,
+            ..
         } = self;
         let Buffers { x, h, added, beside, wide, narrow, routes } = buffers;
         for segment in &*segments {
@@ -302,12 +316,16 @@ impl Runner {
             let (tokens, position) = (&part.tokens[segment.tokens.clone()], part.session.position());
             let within = segment.row * hidden..segment.rows().end * hidden;
             let (x, h) = (&mut x[within.clone()], &mut h[within]);
-            backend.embed(table, tokens, *scale, x);
-            if let Some(table) = &model.position_embedding {
-                for (h, position) in h.chunks_exact_mut(hidden).zip(position..) {
-                    table.decode_row(position, h);
+            if let Some(known) = stretch.as_ref().and_then(|stretch| stretch.before(position, count)) {
+                x.copy_from_slice(known);
+            } else {
+                backend.embed(table, tokens, *scale, x);
+                if let Some(table) = &model.position_embedding {
+                    for (h, position) in h.chunks_exact_mut(hidden).zip(position..) {
+                        table.decode_row(position, h);
+                    }
+                    backend.add(x, h, 1.0);
                 }
-                backend.add(x, h, 1.0);
             }
             for (rotation, turns) in rotations.iter_mut().zip(&part.session.turns) {
                 rotation.fill(turns, segment.row, position, count);
@@ -319,7 +337,14 @@ impl Runner {
         let sequences = Sequences { sessions, segments, branch: 0 };
         let mut pass =
             Pass { backend, sequences, rows, rotations, wide, narrow, routes, watch: watch.as_mut() };
-        layers(model.branches(), stream, &mut pass, [x, h, added], beside);
+        let branches = stretch.as_ref().map_or(0..model.branches().len(), |stretch| stretch.branches.clone());
+        layers(model.branches(), branches, stream, &mut pass, [&mut *x, h, added], beside);
+        if let Some(stretch) = stretch {
+            for segment in &*segments {
+                let position = parts[segment.part].session.position();
+                stretch.keep(position, &x[segment.row * hidden..segment.rows().end * hidden]);
+            }
+        }
         // Only once every layer has its state: a pass that fails on the way changes nothing that counts.
         for segment in &*segments {
             parts[segment.part].session.position += segment.tokens.len();

@@ -271,7 +271,14 @@ impl Sequencer {
         let mut shared = Shared { states, uses, first_pages: &first_pages };
         let sequences = Sequences { sessions: &mut shared, segments: &segments, branch: 0 };
         let mut pass = Pass { backend, sequences, rows, rotations, wide, narrow, routes, watch: None };
-        layers(model.branches(), None, &mut pass, [&mut *x, &mut *h, added], beside);
+        layers(
+            model.branches(),
+            0..model.branches().len(),
+            None,
+            &mut pass,
+            [&mut *x, &mut *h, added],
+            beside,
+        );
         if let Some(norm) = &model.output_norm {
             pass.backend.norm(norm, x, h);
         }

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use weighbridge::convert::write_calibration;
 use weighbridge::engine::calibrate::{
-    CalibrateOptions, Calibration, Inputs, Progress, calibrate, logits_bytes,
+    CalibrateOptions, Calibration, Inputs, Progress, calibrate, held_bytes,
 };
 use weighbridge::tensor::{Pattern, counted};
 use weighbridge::{Pool, Runtime};
@@ -51,8 +51,8 @@ pub(crate) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
     let name = args.file.display().to_string();
     let written = write_calibration(&args.output, model.checkpoint(), &found, (&name, length), args.force)
         .map_err(weighbridge::Error::from)?;
-    let logits = logits_bytes(model.shared().vocab(), &options);
-    let measured = memory.so_far(Some(together([model.foreseen(), private(logits)])));
+    let held = held_bytes(model.shared(), &options);
+    let measured = memory.so_far(Some(together([model.foreseen(), private(held)])));
     let seconds = started.elapsed().as_secs_f64();
     if args.json {
         return Ok(json::print(&json::Calibrate {

@@ -15,7 +15,7 @@ use weighbridge::convert::{
     Feedbacks, Imatrix, OutputFormat, Scaling,
 };
 use weighbridge::engine::calibrate::{
-    CalibrateOptions, Calibration, Progress, SharedInput, calibrate, logits_bytes, products, shared_inputs,
+    CalibrateOptions, Calibration, Progress, SharedInput, calibrate, held_bytes, products, shared_inputs,
 };
 use weighbridge::engine::eval::{self, Agreement, EvalOptions, evaluate};
 use weighbridge::load::available_memory;
@@ -309,8 +309,8 @@ impl Held {
                 work.flow()
             };
             let options = held.options(work.threads);
-            let logits = logits_bytes(model.shared().vocab(), &options);
-            held.foreseen = together([foreseen, private(logits)]);
+            let bytes = held_bytes(model.shared(), &options);
+            held.foreseen = together([foreseen, private(bytes)]);
             let found = calibrate(&mut model.predictor(), held.calibrated(), &options, &mut show);
             work.line.clear();
             work.interrupted()?;

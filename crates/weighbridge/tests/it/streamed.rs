@@ -1,5 +1,8 @@
 //! Models that are larger than the memory that they are given: layers are read again for each pass, and nothing else changes.
 
+use std::ops::ControlFlow;
+
+use weighbridge::engine::calibrate::{CalibrateOptions, calibrate};
 use weighbridge::{LayoutKind, Runtime, RuntimeOptions};
 
 use crate::{golden, model};
@@ -50,4 +53,32 @@ fn a_layer_must_fit() {
     let state = whole.session().bytes() as u64;
     let refused = start(&path, Some(whole.report().owned_bytes + state + 1000)).err().unwrap();
     assert!(refused.to_string().contains("one layer has "), "{refused}");
+}
+
+/// A model in memory runs only what comes after a disturbed matrix; one that is streamed runs everything.
+#[test]
+fn what_comes_before_a_disturbed_matrix_need_not_run() {
+    let tokens: Vec<u32> = (0..96).map(|i| 3 + i * 7 % 61).collect();
+    // Two chunks, the second half of each compared.
+    let options = CalibrateOptions { length: 24, chunks: None, begin: None, disturbed: Some(64), threads: 2 };
+    let found = |runtime: &mut Runtime| {
+        calibrate(&mut runtime.predictor(), &tokens, &options, &mut |_| ControlFlow::Continue(())).unwrap()
+    };
+    for name in
+        ["llama-tiny", "falcon-tiny", "gemma2-tiny", "mixtral-tiny", "gpt-oss-tiny", "qwen35-equal-tiny"]
+    {
+        let path = golden().join(name).join("model.gguf");
+        let mut whole = start(&path, None).unwrap();
+        let (weights, state) = (whole.reads(0).0, whole.session().bytes() as u64);
+        let room = whole.report().owned_bytes + state + weights * 7 / 10;
+        let mut streamed = start(&path, Some(room)).unwrap();
+        assert!(whole.streaming().is_none() && streamed.streaming().is_some(), "{name}");
+        let (here, there) = (found(&mut whole), found(&mut streamed));
+        assert!(here.matrices.iter().all(|inputs| inputs.sensitivity.is_some()), "{name}");
+        assert!(here.lookup.sensitivity.is_some(), "{name}");
+        for (here, there) in here.matrices.iter().zip(&there.matrices) {
+            assert_eq!((&here.name, here.sensitivity), (&there.name, there.sensitivity), "{name}");
+        }
+        assert_eq!(here.lookup, there.lookup, "{name}");
+    }
 }
