@@ -284,7 +284,7 @@ struct Chunk {
     tokens: Vec<u32>,
     /// Of its second half: `[scored, vocab]`.
     logits: Vec<f32>,
-    /// The branches to run; what is before them gives what it gave. `None` if all run, since a stream of weights has all of them.
+    /// The branches that a disturbed model runs. `None` if it runs all of them, as a model whose weights are streamed does.
     stretch: Option<Stretch>,
 }
 
@@ -326,7 +326,7 @@ impl Quiet {
         Ok(quiet)
     }
 
-    /// From here on nothing before `branch` is disturbed.
+    /// Lets the next passes begin at `branch`: nothing before it is disturbed.
     fn undisturbed_before(&mut self, model: &mut Predictor<'_>, branch: usize) -> Result<(), Error> {
         model.runner.probe = None;
         for chunk in &mut self.chunks {
@@ -334,7 +334,7 @@ impl Quiet {
             if stretch.until(branch) {
                 model.runner.stretch = Some(stretch);
                 model.session.truncate(0);
-                // The same passes as theirs that compare: sums of as many rows have the same bits.
+                // As many rows in each pass as `divergence` has: sums have the same bits then.
                 let (context, scored) = chunk.tokens.split_at(chunk.tokens.len() / 2);
                 for tokens in std::iter::once(context).chain(scored.chunks(ROWS)) {
                     let part = BatchItem { session: model.session, tokens, logits: Logits::None };

@@ -8,7 +8,7 @@ use crate::layer::Branch;
 
 /// Some of the branches of a model, which passes of a session run instead of all of them.
 ///
-/// What stands before a disturbed matrix gives what it gave without the disturbance, so passes begin at the branch of the matrix.
+/// A disturbed matrix changes nothing before it, so passes of a disturbed model begin at the branch of that matrix.
 pub(crate) struct Stretch {
     pub(crate) branches: Range<usize>,
     /// The number of branches that there are.
@@ -17,7 +17,7 @@ pub(crate) struct Stretch {
     /// The residual stream of each position before the first of `branches`: `[positions, hidden]`. Before branch 0 it is not known, and
     /// passes look up their tokens.
     x: Vec<f32>,
-    /// Whether passes leave in `x` what it is after the last of `branches`.
+    /// Whether passes put the residual stream after the last of `branches` into `x`.
     keeps: bool,
 }
 
@@ -36,14 +36,15 @@ impl Stretch {
         (self.branches.start > 0).then(|| &self.x[position * self.hidden..][..count * self.hidden])
     }
 
-    /// Takes the residual stream `x` after the last of the branches, of positions from `position` on, if what follows begins there.
+    /// Takes the residual stream `x` after the last of the branches, of positions from `position` on, if passes are to keep it.
     pub(crate) fn keep(&mut self, position: usize, x: &[f32]) {
         if self.keeps {
             self.x[position * self.hidden..][..x.len()].copy_from_slice(x);
         }
     }
 
-    /// Ends before `branch`, so that the next passes find the residual stream there. Returns whether they have to: it may begin there.
+    /// Ends before `branch`, so that the next passes keep the residual stream there. Returns whether passes are needed for that: a stretch
+    /// that begins at `branch` has it.
     pub(super) fn until(&mut self, branch: usize) -> bool {
         if branch < self.branches.start {
             self.branches.start = 0;
