@@ -75,6 +75,11 @@ impl Projection {
         self.parts.iter().flat_map(|part| part.weight.slots()).map(|slot| slot.bytes().len() as u64).sum()
     }
 
+    /// Whether it is the last matrix of a feed-forward layer.
+    pub fn is_down(&self) -> bool {
+        self.path.ends_with(".down")
+    }
+
     /// Pairs of numbers that are multiplied and added with a token that is multiplied with it.
     pub fn macs(&self) -> u64 {
         self.input as u64 * self.out as u64

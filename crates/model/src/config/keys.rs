@@ -164,7 +164,7 @@ fn common(r: &mut Reader, common: &DecoderKeys) -> Config {
         }
     };
     let rope = rope::read(r, &common.rotary, *head_dim);
-    let mut layers = r.required_count(common.layers);
+    let mut layers = r.required_layers(common.layers);
     let most = (*layers - 1).min(MOST_NEXT);
     let next_layers = if common.next_layers {
         let wanted = format!("an integer from 0 to {most}");

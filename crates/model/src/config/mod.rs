@@ -322,6 +322,9 @@ const LARGEST: u64 = 1 << 32;
 /// Elements of a head.
 const LARGEST_HEAD: u64 = 4096;
 
+/// The most layers of a model.
+const MOST_LAYERS: u64 = 4096;
+
 impl<'a> Reader<'a> {
     pub(crate) fn new(facts: &'a dyn Facts, architecture: &'a str) -> Self {
         let noted = RefCell::default();
@@ -517,6 +520,18 @@ impl<'a> Reader<'a> {
         self.required(found, keys, 1)
     }
 
+    /// A required number of layers: at least 1, at most 4096.
+    fn required_layers(&mut self, keys: Keys) -> Field<u64> {
+        let layers = self.required_count(keys);
+        if let Origin::Key(key) = &layers.origin
+            && *layers > MOST_LAYERS
+        {
+            let (key, found) = (key.clone(), layers.to_string());
+            self.problem(ConfigProblem::Invalid { key, wanted: format!("at most {MOST_LAYERS} layers"), found });
+        }
+        layers
+    }
+
     /// Returns the configuration, and the verdicts on the keys that were read.
     pub(crate) fn finish(mut self, config: Config) -> Result<(Config, BTreeMap<String, Verdict>), Error> {
         self.relations(&config);
@@ -558,13 +573,6 @@ impl<'a> Reader<'a> {
         }
         if let Some(moe) = &c.moe {
             moe.check(self, *c.layers);
-        }
-        if *c.layers > 4096 {
-            self.problem(ConfigProblem::Invalid {
-                key: key(&c.layers.origin, "layers"),
-                wanted: "at most 4096 layers".to_owned(),
-                found: c.layers.to_string(),
-            });
         }
     }
 }

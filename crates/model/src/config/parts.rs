@@ -365,13 +365,8 @@ impl Encoder {
         const MELS: Keys = Keys::new("encoder_mels", &[], &["num_mel_bins"])
             .in_ctranslate2(&["encoder/conv1/weight[1]"])
             .in_openai(&["n_mels"]);
-        let layers = r.required_count(LAYERS);
-        if *layers > 4096 {
-            let (key, found) = ("encoder_layers".to_owned(), layers.to_string());
-            r.problem(ConfigProblem::Invalid { key, wanted: "at most 4096 layers".to_owned(), found });
-        }
         Encoder {
-            layers,
+            layers: r.required_layers(LAYERS),
             heads: r.required_count(HEADS),
             ffn: if r.dialect() == DialectName::Openai {
                 Field::default(4 * hidden, "4 × hidden")

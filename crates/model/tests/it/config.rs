@@ -76,6 +76,17 @@ fn what_cannot_be_is_refused() {
     assert!(message.contains("does not name its architecture"), "{message}");
 }
 
+/// The number is the file's, with the layers that predict further tokens.
+#[test]
+fn blocks_are_counted_as_the_file_counts_them() {
+    let message = wrong(&Gguf::new(&[
+        ("general.architecture", Fact::Str("qwen35".to_owned())),
+        ("qwen35.block_count", Fact::Count(1 << 32)),
+        ("qwen35.nextn_predict_layers", Fact::Count(1)),
+    ]));
+    assert!(message.contains("`qwen35.block_count` is 4294967296, wanted at most 4096 layers"), "{message}");
+}
+
 /// It is loaded and converted, but the engine is not asked to run what it would run wrongly.
 #[test]
 fn what_is_not_run_says_why() {
