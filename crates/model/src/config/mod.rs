@@ -527,7 +527,11 @@ impl<'a> Reader<'a> {
             && *layers > MOST_LAYERS
         {
             let (key, found) = (key.clone(), layers.to_string());
-            self.problem(ConfigProblem::Invalid { key, wanted: format!("at most {MOST_LAYERS} layers"), found });
+            self.problem(ConfigProblem::Invalid {
+                key,
+                wanted: format!("at most {MOST_LAYERS} layers"),
+                found,
+            });
         }
         layers
     }
