@@ -9,11 +9,10 @@ Each rank is a process of its own, and the processes of a model are joined by gl
 
 `modules` writes the checkpoints of vllm/*.json in bf16 and FP8 as files. On 1, 2 and 4 ranks each model is loaded twice, by SGLang's own loader
 and by `--load-format weighbridge`, with all that SGLang does after loading. Each parameter and buffer is then the same, bit for bit.
-sglang.json keeps what was found: whether the modules were filled in place, and the share of the checkpoint's bytes that all ranks together
-have read. What SGLang's own loader refuses is listed with its error.
+vllm/sglang.json keeps what was found, and whether the modules were filled in place. What SGLang's own loader refuses is listed with its error.
 
 `forms` converts each model to an HF directory in bf16 and to MLX: what SGLang's own loader makes of the directory is what this one makes of the
-GGUF file, of the directory and of MLX.
+GGUF file, of the directory and of MLX. It prints what all ranks together have read, as a share of the directory's bytes.
 """
 
 import argparse
