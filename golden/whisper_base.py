@@ -9,46 +9,20 @@ is the reference. CTranslate2's converter, OpenAI's classes and whisper.cpp's sc
 Differences are the largest one over the largest value.
 """
 
-import base64
-import json
 import subprocess
 import sys
 import tempfile
 import wave
 from pathlib import Path
 
-sys.path.pop(0)  # Files beside this one are called as libraries are.
+from whisper_forms import openai  # It takes this folder off the path, where files are called as libraries are.
+
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 import whisper  # noqa: E402
 from transformers import WhisperForConditionalGeneration  # noqa: E402
-from whisper.model import ModelDimensions, Whisper  # noqa: E402
 
 IDS = [50258, 50259, 50359, 50363, 400, 370, 452, 7177, 6280, 11, 1029, 406, 437, 428, 1941, 393, 360, 337, 291]
-NAMES = [("model.", ""), ("embed_tokens.weight", "token_embedding.weight"), ("embed_positions.weight", "positional_embedding"),
-         ("layers.", "blocks."), ("encoder_attn_layer_norm", "cross_attn_ln"), ("self_attn_layer_norm", "attn_ln"),
-         ("final_layer_norm", "mlp_ln"), ("encoder_attn.", "cross_attn."), ("self_attn.", "attn."), ("q_proj", "query"),
-         ("k_proj", "key"), ("v_proj", "value"), ("out_proj", "out"), ("fc1", "mlp.0"), ("fc2", "mlp.2"),
-         ("encoder.layer_norm", "encoder.ln_post"), ("decoder.layer_norm", "decoder.ln")]
-
-
-def openai(model, path):
-    c = model.config
-    dims = ModelDimensions(
-        n_mels=c.num_mel_bins, n_audio_ctx=c.max_source_positions, n_audio_state=c.d_model, n_audio_head=c.encoder_attention_heads,
-        n_audio_layer=c.encoder_layers, n_vocab=c.vocab_size, n_text_ctx=c.max_target_positions, n_text_state=c.d_model,
-        n_text_head=c.decoder_attention_heads, n_text_layer=c.decoder_layers,
-    )
-    state = {}
-    for name, value in model.state_dict().items():
-        if name == "proj_out.weight":
-            continue
-        for a, b in NAMES:
-            name = name.replace(a, b, 1)
-        state[name] = value.clone()
-    made = Whisper(dims)
-    made.load_state_dict(state)
-    torch.save({"dims": dims.__dict__, "model_state_dict": made.state_dict()}, path)
 
 
 def main():

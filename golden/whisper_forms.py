@@ -116,4 +116,5 @@ def main():
     ggml(HERE / "openai.pt", Path(sys.argv[1]) / "models" / "convert-pt-to-ggml.py", HERE / "ggml.bin")
 
 
-main()
+if __name__ == "__main__":
+    main()

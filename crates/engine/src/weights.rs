@@ -75,7 +75,7 @@ impl Projection {
         self.parts.iter().flat_map(|part| part.weight.slots()).map(|slot| slot.bytes().len() as u64).sum()
     }
 
-    /// Whether it is the last matrix of a feed-forward layer.
+    /// True for the last matrix of a feed-forward layer.
     pub fn is_down(&self) -> bool {
         self.path.ends_with(".down")
     }

@@ -8,7 +8,7 @@ SGLang finds it by itself once the package is installed. Files that SGLang does 
 >>> engine = sglang.Engine(**weighbridge.sglang.arguments("model.gguf"))
 
 `model_loader_extra_config` takes what that of `weighbridge.vllm` does. The modules of `IN_PLACE` are filled in place. Those of other
-models, and of ranks that share experts or attention in other ways, get all weights one at a time by their own `load_weights`, as
+models, and of ranks that are divided in other ways than by `tp`, get all weights one at a time by their own `load_weights`, as
 SGLang's loader gives them: then each rank reads all.
 """
 
@@ -86,6 +86,8 @@ class Loader(DefaultModelLoader):  # type: ignore[misc, unused-ignore]
 
     def __init__(self, load_config: Any) -> None:
         BaseModelLoader.__init__(self, load_config)
+        if load_config.draft_model_idx is not None:
+            raise ValueError("weighbridge loads no draft model that is a layer of another: leave it to SGLang (speculative_draft_load_format)")
         self._source = _engine.Source(load_config.model_loader_extra_config)
         self._loading: Any = None
 
@@ -117,20 +119,18 @@ class Loader(DefaultModelLoader):  # type: ignore[misc, unused-ignore]
     def _is_filled(self, model: torch.nn.Module, model_config: Any) -> bool:
         """Fills `model` in place. `False`: nothing was filled."""
         parallel, source, name = get_parallel(), self._source, type(model).__name__
-        shared = [parallel.attn_dp_size, parallel.attn_cp_size, parallel.moe_ep_size, parallel.moe_dp_size]
-        if name not in IN_PLACE or any(size != 1 for size in shared):
-            why = name if name not in IN_PLACE else "ranks that share experts or attention"
+        ways = ["pp_size", "attn_dp_size", "attn_cp_size", "moe_ep_size", "moe_dp_size"]
+        others = [way for way in ways if getattr(parallel, way) != 1]
+        if name not in IN_PLACE or others:
+            why = name if name not in IN_PLACE else f"ranks with {', '.join(others)}"
             if not source.fallback:
-                raise LoadError(f"{why} cannot be filled in place: wanted one of {', '.join(sorted(IN_PLACE))}, by `tp` and `pp` alone")
+                raise LoadError(f"{why} cannot be filled in place: wanted one of {', '.join(sorted(IN_PLACE))}, by tp_size alone")
             _log.info("%s: each rank reads all weights, and load_weights of the model takes them", why)
             return False
         state = ShardedStateLoader._filter_subtensors(model.state_dict())
-        place = parallel.pp_rank * parallel.tp_size + parallel.tp_rank
         try:
             checkpoint = source.open(model_config.model_path, model_config.revision)
-            rank = _engine.Rank(
-                "SGLang", checkpoint, state, parallel.tp_size, parallel.pp_size, place, source.plan
-            )
+            rank = _engine.Rank("SGLang", checkpoint, state, parallel.tp_size, 1, parallel.tp_rank, source.plan)
         except Error as error:
             misfit = isinstance(error, (CheckpointError, PlanError)) and not isinstance(error, UnknownModelError)
             if misfit or not source.fallback:
@@ -141,16 +141,12 @@ class Loader(DefaultModelLoader):  # type: ignore[misc, unused-ignore]
         rank.fill(_log, source.threads)
         return True
 
-    def _get_all_weights(self, model_config: Any, model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-        """All weights under the names of transformers, one at a time."""
-        return self._weights(model_config.model_path, model_config.revision, model_config.dtype)
-
     def _get_weights_iterator(self, source: Any, **_: Any) -> Iterator[tuple[str, torch.Tensor]]:
-        """The weights of a directory that an update names."""
-        config = getattr(source, "model_config", None)
-        dtype = torch.bfloat16 if config is None else config.dtype
-        return self._weights(source.model_or_path, source.revision, dtype)
-
-    def _weights(self, path: str, revision: str | None, dtype: torch.dtype) -> Iterator[tuple[str, torch.Tensor]]:
-        yield from self._source.weights(self._source.open(path, revision), dtype)
-
+        """Weights under the names of transformers, one at a time: of the model, of others that a model asks for beside its own, or of a directory that
+        an update names."""
+        if source.allow_patterns_overrides is not None:
+            raise LoadError(f"SGLang asks for parts of {source.model_or_path} ({source.allow_patterns_overrides}), not for a model")
+        config = source.model_config if self._loading is None else self._loading
+        checkpoint = self._source.open(source.model_or_path, source.revision)
+        for name, tensor in self._source.weights(checkpoint, config.dtype):
+            yield source.prefix + name, tensor

@@ -98,7 +98,7 @@ impl Cpu {
         Ok(cpu)
     }
 
-    /// Whether activations have 16 bits for it, if there is room for what codes of 8 leave out.
+    /// True for a projection whose activations have 16 bits in a backend for vectors.
     fn has_beyond(&self, projection: &Projection) -> bool {
         !projection.is_down() && self.kernels.forms(projection).int8
     }
