@@ -23,6 +23,9 @@ const TOOLS: &[&str] = &[
 /// The tools that build and check a wheel for other machines, beside [`TOOLS`].
 const DIST_TOOLS: &[&str] = &["auditwheel==6.8.2", "twine==7.0.0", "ziglang==0.17.1"];
 
+/// Models that its tests run.
+const MODELS: &[&str] = &["smollm2", "minilm", "whisper-base"];
+
 /// The oldest C library that the wheel may ask for: that of manylinux_2_28.
 const OLDEST: &str = "manylinux_2_28";
 
@@ -32,7 +35,7 @@ pub(crate) fn dist(pythons: &[PathBuf]) -> Result<()> {
     let folder = workspace::target_dir()?.join("wheel");
     let package = workspace::root().join("bindings").join("python");
     let pythons = if pythons.is_empty() { vec![PathBuf::from("python3")] } else { pythons.to_vec() };
-    for model in ["smollm2", "minilm"] {
+    for model in MODELS {
         testkit::fetch(testkit::find(model)?, testkit::Check::Stamp)?;
     }
     let (tools, built) = (folder.join("dist-tools"), folder.join("dist"));
@@ -77,7 +80,7 @@ pub(crate) fn run(python: Option<&Path>) -> Result<()> {
     let folder = workspace::target_dir()?.join("wheel");
     let package = workspace::root().join("bindings").join("python");
     let tests = package.join("tests");
-    for model in ["smollm2", "minilm"] {
+    for model in MODELS {
         testkit::fetch(testkit::find(model)?, testkit::Check::Stamp)?;
     }
 

@@ -250,7 +250,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    fn of(entry: &TensorEntry) -> Entry {
+    pub(crate) fn of(entry: &TensorEntry) -> Entry {
         let shape = Python::attach(|py| PyTuple::new(py, entry.shape.iter()).map(Bound::unbind));
         Entry {
             name: entry.name.clone(),

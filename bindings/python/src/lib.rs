@@ -12,6 +12,7 @@ mod places;
 mod plan;
 mod runtime;
 mod tensor;
+mod transcriber;
 mod waiting;
 
 use pyo3::prelude::*;
@@ -24,13 +25,15 @@ mod _weighbridge {
     #[pymodule_export]
     use super::embedder::Embedder;
     #[pymodule_export]
-    use super::loading::{Loaded, Report};
+    use super::loading::{Loaded, Report, export};
     #[pymodule_export]
     use super::plan::{Needs, Param, Plan, plan, vllm_state};
     #[pymodule_export]
     use super::runtime::{Generation, Runtime, Tokenizer};
     #[pymodule_export]
     use super::tensor::{Array, Plane, Tensor};
+    #[pymodule_export]
+    use super::transcriber::{Segment, Transcriber, Transcript, Word};
 
     #[pymodule_export]
     const __VERSION__: &str = env!("CARGO_PKG_VERSION");

@@ -3,14 +3,18 @@
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use pyo3::prelude::*;
-use pyo3::types::PyList;
+use pyo3::types::{PyByteArray, PyList};
 use weighbridge::Pool;
 use weighbridge::load::{self, LoadReport, Options, Progress};
+use weighbridge::tensor::{Pattern, TensorEntry};
 
-use crate::error::{Result, unknown};
+use crate::checkpoint::Entry;
+use crate::error::{Failure, Result, unknown};
 use crate::places::Places;
+use crate::plan::Plan;
 use crate::tensor::Tensor;
 use crate::waiting;
 
@@ -82,19 +86,24 @@ impl Loading {
 /// Parameters in memory, by name.
 #[pyclass(frozen, mapping, module = "weighbridge")]
 pub(crate) struct Loaded {
-    loaded: load::Loaded,
+    loaded: RwLock<load::Loaded>,
     /// In the order of the plan.
     names: Vec<String>,
 }
 
 impl Loaded {
     fn of(plan: &load::Plan, loaded: load::Loaded) -> Loaded {
-        Loaded { loaded, names: plan.params().iter().map(|param| param.name.clone()).collect() }
+        let names = plan.params().iter().map(|param| param.name.clone()).collect();
+        Loaded { loaded: RwLock::new(loaded), names }
+    }
+
+    fn held(&self) -> RwLockReadGuard<'_, load::Loaded> {
+        self.loaded.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The tensor called `name`.
     pub(crate) fn tensor(&self, name: &str) -> PyResult<Tensor> {
-        match self.loaded.get(name) {
+        match self.held().get(name) {
             Some(tensor) => Ok(Tensor::new(name, tensor.clone())),
             None => Err(unknown("there is no parameter", name, self.names.iter().map(String::as_str))),
         }
@@ -112,7 +121,7 @@ impl Loaded {
     }
 
     fn __contains__(&self, key: &Bound<'_, PyAny>) -> bool {
-        key.extract::<&str>().is_ok_and(|name| self.loaded.get(name).is_some())
+        key.extract::<&str>().is_ok_and(|name| self.held().get(name).is_some())
     }
 
     fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
@@ -128,7 +137,7 @@ impl Loaded {
         default: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         match key.extract::<&str>() {
-            Ok(name) if self.loaded.get(name).is_some() => {
+            Ok(name) if self.held().get(name).is_some() => {
                 Ok(Some(Bound::new(py, self.tensor(name)?)?.into_any()))
             }
             _ => Ok(default),
@@ -153,12 +162,64 @@ impl Loaded {
     /// The cost of the load.
     #[getter]
     fn report(&self) -> Report {
-        Report::of(self.loaded.report())
+        Report::of(self.held().report())
+    }
+
+    /// Runs `plan`, of the same layout, into the memory that is there: the parameters that match one of `patterns`, or all.
+    ///
+    /// Everything that can be is checked before the first byte is written, and an error leaves the old values. With too little `memory` to
+    /// read aside first, bytes go straight to their place, and LoadError says what was written if that fails.
+    ///
+    /// Raises LoadError with everything that is in the way: other names, shapes or schemes, parameters that are borrowed from a file, tensors
+    /// of this load that are still in use.
+    #[pyo3(signature = (plan, *patterns, threads=None, memory=None, progress=None))]
+    fn update(
+        &self,
+        py: Python<'_>,
+        plan: &Bound<'_, Plan>,
+        patterns: Vec<String>,
+        threads: Option<usize>,
+        memory: Option<u64>,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<Report> {
+        let loading = Loading { owned: true, threads, memory, progress };
+        let only: Vec<Pattern> = patterns.iter().map(|pattern| Pattern::new(pattern)).collect();
+        let plan = &plan.get().plan;
+        let report = loading.run(py, |pool, options| {
+            let mut loaded = self.loaded.write().unwrap_or_else(PoisonError::into_inner);
+            Ok(loaded.update(plan, &only, pool, options)?)
+        })?;
+        Ok(Report::of(&report))
     }
 
     fn __repr__(&self) -> String {
         format!("<weighbridge.Loaded {}>", weighbridge::tensor::counted(self.names.len(), "parameter"))
     }
+}
+
+/// Rebuilds the tensors of a checkpoint from the parameters that ranks hold, each a plan and what it loaded. Calls `each` for one tensor after
+/// the other, in the checkpoint's order, with the tensor and a bytearray for each of its planes. What the plans dropped is left out.
+///
+/// Values that were moved, or encoded exactly, come back bit for bit. Those that were rounded come back as near as their encoding holds them:
+/// the names of such parameters are returned.
+///
+/// Raises LoadError if the plans are not of one checkpoint, and with everything that the ranks do not hold, or hold in different values.
+#[pyfunction]
+pub(crate) fn export(
+    py: Python<'_>,
+    ranks: Vec<(Bound<'_, Plan>, Bound<'_, Loaded>)>,
+    each: &Bound<'_, PyAny>,
+) -> PyResult<Vec<String>> {
+    let held: Vec<_> = ranks.iter().map(|(plan, loaded)| (&plan.get().plan, loaded.get().held())).collect();
+    let held: Vec<(&load::Plan, &load::Loaded)> =
+        held.iter().map(|(plan, loaded)| (*plan, &**loaded)).collect();
+    let told = |entry: &TensorEntry, planes: &[Vec<u8>]| -> Result<()> {
+        py.check_signals().map_err(Failure::Python)?;
+        let planes: Vec<_> = planes.iter().map(|plane| PyByteArray::new(py, plane)).collect();
+        each.call1((Entry::of(entry), planes)).map_err(Failure::Python)?;
+        Ok(())
+    };
+    Ok(load::export(&held, told)?)
 }
 
 /// A view of a mapping, of `collections.abc`.

@@ -117,6 +117,87 @@ def test_loads_go_into_memory_that_exists(llama: Path) -> None:
     assert len(caught.value.problems) == 6
 
 
+def test_other_values_go_into_the_memory_that_is_there(llama: Path, tmp_path: Path) -> None:
+    changed = tmp_path / "changed.safetensors"
+    raw = bytearray((llama / "model.safetensors").read_bytes())
+    length = 8 + int.from_bytes(raw[:8], "little")
+    values = np.frombuffer(raw, dtype="<f4", offset=length)
+    values *= 2
+    changed.write_bytes(raw)
+    (tmp_path / "config.json").write_bytes((llama / "config.json").read_bytes())
+    plans = [wb.plan(path, layout="vllm") for path in (llama, tmp_path)]
+    wanted = {name: np.array(np.asarray(one)) for name, one in plans[1].load().items()}
+    loaded = plans[0].load(owned=True)
+    before = {name: loaded[name].planes[0][1].address for name in loaded}
+    norm = "model.norm.weight"
+    assert loaded.update(plans[1], norm).copied == wanted[norm].nbytes
+    assert np.array_equal(np.asarray(loaded[norm]), wanted[norm])
+    other = next(name for name in loaded if name.endswith("down_proj.weight"))
+    assert not np.array_equal(np.asarray(loaded[other]), wanted[other])
+    told: list[tuple[int, int]] = []
+    loaded.update(plans[1], progress=lambda done, total: told.append((done, total)))
+    for name, one in wanted.items():
+        assert np.array_equal(np.asarray(loaded[name]), one), name
+    assert before == {name: loaded[name].planes[0][1].address for name in loaded}
+    with pytest.raises(wb.LoadError, match="nothing.*"):
+        loaded.update(plans[1], "nothing.*")
+    with pytest.raises(wb.LoadError, match="layout"):
+        loaded.update(wb.plan(tmp_path, layout="hf"))
+    in_use = np.asarray(loaded[norm])
+    with pytest.raises(wb.LoadError, match="in use"):
+        loaded.update(plans[0])
+    assert np.array_equal(in_use, wanted[norm])
+    with pytest.raises(wb.LoadError, match="map"):
+        plans[0].load().update(plans[1])
+
+
+def test_ranks_give_the_checkpoint_back(llama: Path) -> None:
+    checkpoint = wb.open(llama)
+    ranks = [(plan, plan.load()) for plan in (wb.plan(checkpoint, layout="vllm", tp=2, rank=rank) for rank in range(2))]
+    found: dict[str, bytes] = {}
+
+    def each(entry: wb.Entry, planes: list[bytearray]) -> None:
+        (found[entry.name],) = map(bytes, planes)
+        assert len(planes[0]) == entry.nbytes
+
+    assert wb.export(ranks, each) == []
+    assert list(found) == [entry.name for entry in checkpoint.entries]
+    for name, data in found.items():
+        assert data == np.asarray(checkpoint[name]).tobytes(), name
+    with pytest.raises(wb.LoadError, match="down_proj"):
+        wb.export(ranks[:1], each)
+    with pytest.raises(wb.LoadError, match="different checkpoints"):
+        other = wb.plan(llama / "model.gguf", layout="vllm")
+        wb.export([ranks[0], (other, other.load())], each)
+
+    def stop(entry: wb.Entry, planes: list[bytearray]) -> None:
+        raise RuntimeError(entry.name)
+
+    with pytest.raises(RuntimeError):
+        wb.export(ranks, stop)
+    coarse = wb.plan(checkpoint, layout="hf", encode="bf16")
+    assert wb.export([(coarse, coarse.load())], each) != []
+    assert np.frombuffer(found["model.norm.weight"], dtype="<f4") == pytest.approx(np.asarray(checkpoint["model.norm.weight"]), rel=4e-3)
+
+
+def test_a_copy_is_of_a_plan_and_its_files(llama: Path, tmp_path: Path) -> None:
+    for file in ("model.safetensors", "config.json"):
+        (tmp_path / file).write_bytes((llama / file).read_bytes())
+    # A file that was just written to may be written to again without another time.
+    assert wb.plan(tmp_path).key() is None
+    time.sleep(2.1)
+    key = wb.plan(tmp_path).key()
+    assert key is not None
+    assert key == wb.plan(tmp_path).key()
+    assert len({key, wb.plan(tmp_path).key("of an engine"), wb.plan(tmp_path, encode="bf16").key(), wb.plan(llama).key()}) == 4
+    with open(tmp_path / "model.safetensors", "r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        file.write(b"x")
+    assert wb.plan(tmp_path).key() is None
+    time.sleep(2.1)
+    assert wb.plan(tmp_path).key() not in (None, key)
+
+
 def test_tied_parameters_have_a_place_of_their_own_or_their_roots() -> None:
     for layout in ("canonical", "vllm"):
         plan = wb.plan(MODELS / "qwen2-tiny", layout=layout, encode="f32")

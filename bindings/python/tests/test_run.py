@@ -154,3 +154,47 @@ def test_vectors_are_those_of_sentence_transformers() -> None:
     with pytest.raises(wb.Error, match="positions"):
         wb.Embedder(fetched("minilm"), max_tokens=10**9)
     assert embedder.embed(["a"]).tolist()[0][:2] == pytest.approx(np.asarray(embedder.embed(["a"]))[0, :2].tolist())
+
+
+def test_a_sound_becomes_text() -> None:
+    golden = MODELS.parent / "whisper"
+    said = json.loads((golden / "said.json").read_text())["sounds"][0]
+    wanted = said["transcripts"]["transcribe-1"]
+    transcriber = wb.Transcriber(fetched("whisper-base"))
+    assert len(transcriber.languages) == 99
+    sound, seen = golden / said["file"], []
+    found = transcriber.transcribe(sound, language="English", beams=1, words=True, each=seen.append)
+    assert [segment.text for segment in found.segments] == [segment["text"] for segment in wanted]
+    assert [segment.start for segment in seen] == [segment.start for segment in found.segments]
+    for segment, other in zip(found.segments, wanted, strict=True):
+        assert segment.avg_logprob == pytest.approx(other["avg_logprob"], abs=0.02)
+        assert (segment.start, segment.end) == pytest.approx((other["start"], other["end"]), abs=0.08)
+        assert [word.word for word in segment.words] == [word[0] for word in other["words"]]
+    assert (found.language, found.ended, found.damaged) == ("en", None, 0)
+    assert str(found) == found.text == "".join(segment.text for segment in found.segments).strip()
+    # The bytes of the file say the same; a language that nobody names is heard.
+    again = transcriber.transcribe(sound.read_bytes(), beams=1)
+    assert (again.language, again.text) == ("en", found.text)
+    assert again.language_probability == pytest.approx(said["probability"], abs=0.06)
+    silence = transcriber.transcribe(np.zeros(0, np.float32), language="en")
+    assert (silence.text, silence.duration) == ("", 0)
+    with pytest.raises(wb.Error, match="not finite|NaN"):
+        transcriber.transcribe(np.full(16000, np.nan, np.float32), language="en")
+    with pytest.raises(wb.Error):
+        transcriber.transcribe(b"no sound")
+    with pytest.raises(wb.Error, match="Klingon"):
+        transcriber.transcribe(sound, language="Klingon")
+    with pytest.raises(OSError):
+        transcriber.transcribe("no/such.wav")
+    with pytest.raises(ValueError, match="one channel"):
+        transcriber.transcribe(np.zeros((2, 100), np.float32))
+    with pytest.raises(ValueError, match="beams"):
+        transcriber.transcribe(sound, beams=0)
+
+    def stop(segment: wb.Segment) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        transcriber.transcribe(sound, language="en", beams=1, each=stop)
+    with pytest.raises(wb.Error, match="does not transcribe"):
+        wb.Transcriber(MODELS / "llama-tiny")

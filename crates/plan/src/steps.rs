@@ -58,6 +58,8 @@ pub(crate) fn hoist(expr: &Expr) -> Result<Hoisted, Clash> {
                 return Ok(inner);
             }
             inner.zero = false;
+            // Values are encoded as what they become in the end, and rounded once.
+            let encoded = inner.steps.pop_if(|last| matches!(last, Step::To(_)) && !leaves_f32(last));
             match (inner.steps.last_mut(), step) {
                 (Some(last), _) if undoes(last, step) => {
                     // It is undone, and so is the cast that was made only for it.
@@ -69,6 +71,7 @@ pub(crate) fn hoist(expr: &Expr) -> Result<Hoisted, Clash> {
                 // Numbers are changed in f32.
                 _ => inner.steps.extend([Step::To(Scheme::plain(Dtype::F32)), step.clone()]),
             }
+            inner.steps.extend(encoded);
             Ok(inner)
         }
     }
@@ -231,6 +234,15 @@ mod tests {
         assert_eq!(hoist(&back).unwrap().steps, []);
         let more = one("w").encode(Step::Add(2));
         assert_eq!(hoist(&more).unwrap().steps, [f32(), Step::Add(3)]);
+    }
+
+    #[test]
+    fn values_are_encoded_after_all_else() {
+        let bf16 = || Step::To(Scheme::plain(Dtype::BF16));
+        let back = one("w").encode(bf16()).transpose().encode(Step::Add(-1));
+        assert_eq!(hoist(&back).unwrap().steps, [bf16()]);
+        let more = Expr::source("w").encode(bf16()).encode(Step::Add(-1));
+        assert_eq!(hoist(&more).unwrap().steps, [f32(), Step::Add(-1), bf16()]);
     }
 
     #[test]

@@ -8,7 +8,7 @@
 (576,)
 
 `weighbridge.torch` and `weighbridge.numpy` make tensors and arrays of it without a copy, `weighbridge.transformers` fills models of
-transformers, and `Runtime` and `Embedder` run the model.
+transformers, and `Runtime`, `Embedder` and `Transcriber` run the model.
 """
 
 from __future__ import annotations
@@ -38,8 +38,13 @@ from ._weighbridge import (
     Plane,
     Report,
     Runtime,
+    Segment,
     Tensor,
     Tokenizer,
+    Transcriber,
+    Transcript,
+    Word,
+    export,
     open,
     plan,
 )
@@ -67,10 +72,15 @@ __all__ = [
     "Report",
     "RunError",
     "Runtime",
+    "Segment",
     "Tensor",
     "Tokenizer",
+    "Transcriber",
+    "Transcript",
     "UnknownModelError",
+    "Word",
     "__version__",
+    "export",
     "open",
     "plan",
 ]

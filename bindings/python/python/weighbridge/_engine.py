@@ -25,13 +25,15 @@ _FLOATS = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
 
 
 class Source:
-    """The options of `model_loader_extra_config`."""
+    """The options of `model_loader_extra_config`, which an engine's loader may have more of: `own`."""
 
-    def __init__(self, given: dict[str, Any] | None) -> None:
+    def __init__(self, given: dict[str, Any] | None, *own: str) -> None:
         options = dict(given or {})
-        unknown = sorted(set(options) - set(OPTIONS))
+        known = sorted((*OPTIONS, *own))
+        unknown = sorted(set(options) - set(known))
         if unknown:
-            raise ValueError(f"model_loader_extra_config has {', '.join(unknown)}: wanted {', '.join(OPTIONS)}")
+            raise ValueError(f"model_loader_extra_config has {', '.join(unknown)}: wanted {', '.join(known)}")
+        self.own = {name: options.pop(name, None) for name in own}
         self.checkpoint = options.pop("checkpoint", None)
         self.model = options.pop("model", None)
         self.threads = options.pop("threads", None)
@@ -58,7 +60,6 @@ class Source:
             plan = _weighbridge.plan(checkpoint, layout="source")
         else:
             plan = _weighbridge.plan(checkpoint, layout="hf", **self.plan)
-            # Not all of them: a norm that is stored as the difference from 1 would be rounded as the sum.
             own = _weighbridge.plan(checkpoint, **self.plan).params
             coded = {
                 param.name: _torch.scheme(dtype)
@@ -75,11 +76,17 @@ class Source:
                 yield name, torch.frombuffer(plane, dtype=torch.uint8).view(_torch.dtype(kind)).reshape(shape)
 
 
+def cache_folder(engine: str) -> Path:
+    """The folder `engine` of the cache: `$WEIGHBRIDGE_CACHE`, or `weighbridge` in `$XDG_CACHE_HOME` or `~/.cache`."""
+    home = os.environ.get("WEIGHBRIDGE_CACHE")
+    if home is None:
+        home = os.path.join(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "weighbridge")
+    return Path(home) / engine
+
+
 def config_folder(log: logging.Logger, path: str | os.PathLike[str], engine: str, options: dict[str, Any]) -> str:
     """A folder with the files that an engine reads beside the weights, made of the checkpoint's own metadata. `options` get the place of
     the weights.
-
-    It is in the folder `engine` of the cache: `$WEIGHBRIDGE_CACHE`, or `weighbridge` in `$XDG_CACHE_HOME` or `~/.cache`.
     """
     files, left = _weighbridge.open(path).hf_files()
     for line in left:
@@ -87,10 +94,7 @@ def config_folder(log: logging.Logger, path: str | os.PathLike[str], engine: str
     digest = hashlib.sha256()
     for name, content in sorted(files.items()):
         digest.update(f"{len(name)} {name} {len(content)} ".encode() + content)
-    home = os.environ.get("WEIGHBRIDGE_CACHE")
-    if home is None:
-        home = os.path.join(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "weighbridge")
-    folder = Path(home) / engine / digest.hexdigest()[:16]
+    folder = cache_folder(engine) / digest.hexdigest()[:16]
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         # Others may be reading the same.

@@ -26,12 +26,17 @@ __all__ = [
     "Plane",
     "Report",
     "Runtime",
+    "Segment",
     "Tensor",
     "Tokenizer",
+    "Transcriber",
+    "Transcript",
+    "Word",
     "__VERSION__",
     "_each",
     "_selection",
     "_vllm_state",
+    "export",
     "open",
     "plan",
 ]
@@ -76,6 +81,20 @@ def plan(
 
     Raises:
         PlanError: everything that does not fit, at once, in `problems`.
+    """
+
+def export(ranks: Sequence[tuple[Plan, Loaded]], each: Callable[[Entry, list[bytearray]], object]) -> list[str]:
+    """Rebuilds the tensors of a checkpoint from the parameters that ranks hold.
+
+    Args:
+        ranks: the plan of each rank, all of one checkpoint, and what it loaded.
+        each: is called with one tensor after the other, in the checkpoint's order, and the bytes of its planes.
+
+    Returns:
+        The names of parameters whose values were rounded. All others come back bit for bit.
+
+    Raises:
+        LoadError: with everything that the ranks do not hold, or hold in different values.
     """
 
 def _each(checkpoint: Checkpoint, dtype: str | None, names: Sequence[str] | None) -> list[Tensor]: ...
@@ -142,6 +161,7 @@ class Plan:
     def nameless(self) -> list[str]: ...
     @property
     def digest(self) -> str: ...
+    def key(self, what: str = "") -> str | None: ...
     def explain(self, name: str | None = None) -> str: ...
     def needs(self, *, owned: bool = False, threads: int | None = None) -> Needs: ...
     def only(self, *patterns: str) -> Plan: ...
@@ -205,6 +225,14 @@ class Loaded(Mapping[str, Tensor]):
 
     @property
     def report(self) -> Report: ...
+    def update(
+        self,
+        plan: Plan,
+        *patterns: str,
+        threads: int | None = None,
+        memory: int | None = None,
+        progress: _Progress | None = None,
+    ) -> Report: ...
     def get(self, key: str, default: Any = None, /) -> Any: ...
     def __getitem__(self, key: str, /) -> Tensor: ...
     def __iter__(self, /) -> Iterator[str]: ...
@@ -353,6 +381,113 @@ class Tokenizer:
     def decode(self, tokens: Sequence[int], *, special: bool = False) -> str: ...
     def token_id(self, token: str) -> int | None: ...
     def __len__(self, /) -> int: ...
+
+@final
+class Transcriber:
+    """A model that transcribes sounds."""
+
+    def __new__(
+        cls,
+        path: _Path,
+        *,
+        threads: int | None = None,
+        encode: _Encode | None = None,
+        preset: str | None = None,
+        memory: int | None = None,
+    ) -> Transcriber: ...
+    @property
+    def languages(self) -> list[str]: ...
+    def transcribe(
+        self,
+        sound: _Path | bytes | Buffer,
+        *,
+        language: str | None = None,
+        translate: bool = False,
+        words: bool = False,
+        prompt: str | None = None,
+        context: bool = True,
+        times: bool = True,
+        beams: int = 5,
+        best_of: int = 5,
+        temperatures: Sequence[float] | None = None,
+        seed: int = 0,
+        each: Callable[[Segment], object] | None = None,
+    ) -> Transcript:
+        """Transcribes a sound.
+
+        Args:
+            sound: a file, a file's bytes, or samples of one channel at 16 kHz as a buffer of f32.
+            language: its code or English name; by default the likeliest of the first window.
+            translate: whether the text is English.
+            words: whether each word has its times.
+            prompt: a text before the first window: names and words that may come.
+            context: whether each window continues the text of those before.
+            times: whether the model writes times; without them, each window is one segment.
+            beams: texts that are kept at each step of the search, 1 to 32.
+            best_of: texts that are sampled at temperatures above 0, 1 to 32.
+            temperatures: those that a window is decoded at, until its text looks right.
+            seed: of what is sampled.
+            each: is called with each segment as soon as it is complete.
+
+        Raises:
+            Error: if nothing of the sound can be read, or the model has no such language.
+            OSError: if there is no such file.
+        """
+
+@final
+class Transcript:
+    """A whole transcript."""
+
+    @property
+    def text(self) -> str: ...
+    @property
+    def language(self) -> str | None: ...
+    @property
+    def language_probability(self) -> float | None: ...
+    @property
+    def duration(self) -> float: ...
+    @property
+    def damaged(self) -> float: ...
+    @property
+    def ended(self) -> str | None: ...
+    @property
+    def segments(self) -> list[Segment]: ...
+
+@final
+class Segment:
+    """A part of a transcript, named as faster-whisper names it."""
+
+    @property
+    def start(self) -> float: ...
+    @property
+    def end(self) -> float: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def tokens(self) -> list[int]: ...
+    @property
+    def temperature(self) -> float: ...
+    @property
+    def avg_logprob(self) -> float: ...
+    @property
+    def compression_ratio(self) -> float: ...
+    @property
+    def no_speech_prob(self) -> float: ...
+    @property
+    def words(self) -> list[Word]: ...
+
+@final
+class Word:
+    """A word and its times."""
+
+    @property
+    def start(self) -> float: ...
+    @property
+    def end(self) -> float: ...
+    @property
+    def word(self) -> str: ...
+    @property
+    def probability(self) -> float: ...
 
 @final
 class Embedder:

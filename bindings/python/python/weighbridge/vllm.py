@@ -10,8 +10,10 @@ vLLM finds it by itself once the package is installed. Files that vLLM does not 
 
 `model_loader_extra_config` takes `checkpoint` (where the weights are, if not at `model`), `model` (the one whose weights these are: of
 another, as in an update, the weights are where it is), `encode`, `preset`, `rules` and `lora` as
-`weighbridge.plan` does, `threads`, and `fallback`: with `False`, what cannot be loaded exactly is an error, and never left to vLLM's
-own loader.
+`weighbridge.plan` does, `threads`, `fallback`: with `False`, what cannot be loaded exactly is an error, and never left to vLLM's
+own loader; and `cache`: `True`, or a folder. With it, what vLLM makes of the weights after loading (merged, transposed, quantised) is kept,
+and the next start of the same model, on the same device and by the same versions, reads that. It is for GPUs, and for methods of
+quantisation that vLLM says it is right for. Its files are named in the log, and removed by nobody but you.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -71,7 +74,7 @@ class Loader(BaseModelLoader):  # type: ignore[misc, unused-ignore]
 
     def __init__(self, load_config: Any) -> None:
         super().__init__(load_config)
-        self._source = _engine.Source(load_config.model_loader_extra_config)
+        self._source = _engine.Source(load_config.model_loader_extra_config, "cache")
 
     def _theirs(self) -> DefaultModelLoader:
         """vLLM's own loader."""
@@ -83,6 +86,23 @@ class Loader(BaseModelLoader):  # type: ignore[misc, unused-ignore]
         """Downloads the model, as vLLM's own loader does."""
         if not self._source.is_local(model_config.model):
             self._theirs().download_model(model_config)
+
+    def load_model(self, vllm_config: Any, model_config: Any, prefix: str = "") -> torch.nn.Module:
+        """The model with its weights as vLLM's kernels want them."""
+        source, cache = self._source, self._source.own["cache"]
+        kept = None
+        if cache:
+            from . import _processed
+
+            folder = _engine.cache_folder("vllm") / "processed" if cache is True else Path(cache)
+            checkpoint = source.open(model_config.model, model_config.revision)
+            kept = _processed.Kept.of(folder, checkpoint, source.plan, vllm_config, model_config, _log)
+        if kept is not None and kept.is_ready():
+            return kept.restore(vllm_config, model_config, prefix, source.threads)
+        model: torch.nn.Module = super().load_model(vllm_config, model_config, prefix)
+        if kept is not None:
+            kept.keep(model)
+        return model
 
     def load_weights(self, model: torch.nn.Module, model_config: Any) -> None:
         """Fills the parameters and buffers of `model`, all of them, or raises and says which do not fit."""

@@ -39,6 +39,16 @@ def test_a_model_is_the_one_that_transformers_loads(family: str) -> None:
         assert torch.equal(ours(tokens).logits, theirs(tokens).logits)
 
 
+@pytest.mark.parametrize("family", ["gemma2-tiny", "gemma3-tiny"])
+def test_norms_that_are_differences_from_1_are_not_rounded(family: str, tmp_path: Path) -> None:
+    AutoModelForCausalLM.from_pretrained(MODELS / family, dtype=torch.bfloat16).save_pretrained(tmp_path)
+    theirs = AutoModelForCausalLM.from_pretrained(tmp_path)
+    found = wt.from_pretrained(AutoModelForCausalLM, tmp_path).state_dict()
+    for name, one in theirs.state_dict().items():
+        assert one.dtype == torch.bfloat16
+        assert torch.equal(found[name], one), name
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_model_from_gguf_computes_the_same(family: str) -> None:
     folder = MODELS / family
