@@ -146,7 +146,8 @@ def rank(shared, rank):
             try:
                 with set_current_vllm_config(config), set_default_torch_dtype(config.model_config.dtype):
                     model = initialize_model(config)
-                    for tensor in state(model).values():
+                    # vLLM's own loader leaves the scales of a cache as they are made.
+                    for tensor in state(model).values() if models else ():
                         tensor.view(check.torch.uint8).fill_(0xA5) if tensor.dim() else tensor.fill_(7)
                     get_model_loader(load).load_weights(model, config.model_config)
                 models.append(model)
