@@ -5,15 +5,15 @@ and generates with it.
     python vllm_gpu.py starts [GIGABYTES]
     python vllm_gpu.py texts MODEL.gguf
 
-All want vllm==0.33.0, the wheel, and a GPU; `modules` wants vllm_check.py beside it, and blake3. `--engine` has more arguments of vLLM's engine,
+All want vllm==0.33.0, the wheel, and a GPU; with `--no-gpu`, `modules` and `starts` want none, and leave out what only an H100's kernels process (vllm_stand_in.py); `modules` wants vllm_check.py beside it, and blake3. `--engine` has more arguments of vLLM's engine,
 `--mla` those of models with latent attention, as '{"attention_config": {"backend": "TRITON_MLA"}}'.
 
-`modules` writes the checkpoints of vllm/*.json as files. Each is loaded by vLLM's own loader and by this one, and by this one twice with
+`modules` writes the checkpoints of vllm/*.json as files. Each, and those in bf16 quantised to FP8 on the way too, is loaded by vLLM's own loader and by this one, and by this one twice with
 `cache`: the first start keeps what processing made, the second reads it. Each parameter and buffer has, after processing, the same type, shape,
 strides and bytes. vllm/gpu.json keeps what was found, and which kernels vLLM had no weights for.
 
-`starts` writes a Llama of random weights in bf16, and measures, each in turn and as a process of its own, how long `load_model` takes: vLLM's
-own loader, this one, and this one with `cache`, in bf16 and with weights that vLLM quantises to FP8.
+`starts` writes a Llama of random weights, in bf16 and in FP8 with a scale for each matrix (vLLM encodes the parts of what it fuses anew). It
+measures, each in turn and as a process of its own, how long `load_model` takes: vLLM's own loader, this one, and this one with `cache`.
 
 `texts` makes an HF directory of the model in bf16. vLLM's own loader and this one write texts from it, and this one from the GGUF file, with
 and without `cache`. All are the same.
@@ -32,17 +32,21 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).parent
-ROUNDS = 3
-ENGINE, MLA, KEEP = {}, {}, HERE / "vllm" / "gpu.json"
+ROUNDS = 5
+ENGINE, MLA, KEEP, HAS_GPU = {}, {}, HERE / "vllm" / "gpu.json", True
 
 
 def engine(directory, **more):
     """vLLM's configuration for the model in `directory`."""
+    import torch
     from vllm.engine.arg_utils import EngineArgs
 
     told = json.loads((Path(directory) / "config.json").read_text())
     more = {**(MLA if "kv_lora_rank" in told else ENGINE), **more}
-    return EngineArgs(model=str(directory), skip_tokenizer_init=True, enforce_eager=True, **more).create_engine_config()
+    config = EngineArgs(model=str(directory), skip_tokenizer_init=True, enforce_eager=True, **more).create_engine_config()
+    if not HAS_GPU:
+        config.device_config.device = torch.device("cpu")
+    return config
 
 
 def start():
@@ -56,7 +60,7 @@ def start():
     torch.accelerator.set_device_index(0)
     store = Path(tempfile.mkdtemp()) / "store"
     with set_current_vllm_config(VllmConfig()):
-        groups.init_distributed_environment(1, 0, f"file://{store}", 0, "nccl")
+        groups.init_distributed_environment(1, 0, f"file://{store}", 0, "nccl" if HAS_GPU else "gloo")
         groups.initialize_model_parallel(1)
         groups._EP = groups.get_tp_group()  # made for the first model's sake, which may have no experts
 
@@ -143,12 +147,15 @@ def modules(cases):
             (source / "config.json").write_text(json.dumps(told["config"]))
         # A file that has just been written is not known by its times.
         time.sleep(2.1)
-        for file in files:
-            told, source, cache = json.loads(file.read_text()), Path(folder) / file.stem, Path(folder) / f"{file.stem}-cache"
+        # Of those in bf16, vLLM makes FP8 while it loads, too.
+        ways = [(file, {}) for file in files] + [(file, {"quantization": "fp8"}) for file in files if file.stem.endswith("bf16")]
+        for file, more in ways:
+            case = "-".join([file.stem, *more.values()])
+            source, cache = Path(folder) / file.stem, Path(folder) / f"{case}-cache"
             result, began = {"compared": 0, "problems": []}, time.perf_counter()
-            dtype = told["config"]["dtype"]
+            more = {"dtype": json.loads(file.read_text())["config"]["dtype"], **more}
             try:
-                wanted, _, _ = loaded(source, "auto", dtype=dtype)
+                wanted, _, _ = loaded(source, "auto", **more)
             except Exception as error:
                 result["vLLM's own loader"] = f"{type(error).__name__}: {error}".splitlines()[0][:300]
                 wanted = None
@@ -156,7 +163,7 @@ def modules(cases):
                 if wanted is None:
                     break
                 try:
-                    found, _, lines = loaded(source, "weighbridge", extra, dtype=dtype)
+                    found, _, lines = loaded(source, "weighbridge", extra, **more)
                 except Exception as error:
                     result["problems"].append(f"{title}: {type(error).__name__}: {error}"[:500])
                     break
@@ -172,23 +179,24 @@ def modules(cases):
                 if title == "second" and not any("of processed weights in" in line for line in lines):
                     result["problems"].append("second: the cache was not read")
                 del found
-            results[file.stem] = result
+            results[case] = result
             others = [f"{key}: {said}" for key, said in result.items() if key not in ("compared", "problems")]
             seconds = f"{time.perf_counter() - began:.1f} s"
-            print(file.stem, result["compared"], len(result["problems"]), seconds, *result["problems"][:3], *others, sep="  ", flush=True)
+            print(case, result["compared"], len(result["problems"]), seconds, *result["problems"][:3], *others, sep="  ", flush=True)
             wanted = None
             torch.cuda.empty_cache()
     if not cases:
         import vllm
 
-        about = {"vllm": vllm.__version__, "torch": torch.__version__, "device": torch.cuda.get_device_name()}
+        device = ("" if HAS_GPU else "none, in place of ") + torch.cuda.get_device_name()
+        about = {"vllm": vllm.__version__, "torch": torch.__version__, "device": device}
         rows = [f" {json.dumps(name)}: {json.dumps(found)}" for name, found in {"versions": about, **results}.items()]
         Path(KEEP).write_text("{\n" + ",\n".join(rows) + "\n}\n")
     sys.exit(any(found["problems"] for found in results.values()))
 
 
-def llama(directory, gigabytes):
-    """A Llama of random weights in bf16, of about as many gigabytes."""
+def llama(directory, gigabytes, fp8):
+    """A Llama of random weights, of about as many gigabytes in bf16; or half as many in FP8 with a scale for each matrix."""
     import torch
     from safetensors.torch import save_file
 
@@ -203,44 +211,51 @@ def llama(directory, gigabytes):
               "num_hidden_layers": layers, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": vocabulary,
               "max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "hidden_act": "silu", "torch_dtype": "bfloat16",
               "rope_theta": 10000.0, "tie_word_embeddings": False, "bos_token_id": 1, "eos_token_id": 2}  # fmt: skip
-    made = {name: (torch.randn(shape, device="cuda") * 0.02).bfloat16().cpu() for name, shape in shapes.items()}
+    made = {}
+    for name, shape in shapes.items():
+        made[name] = (torch.randn(shape, device="cuda" if HAS_GPU else "cpu") * 0.02).bfloat16().cpu()
+        if fp8 and "_proj" in name:
+            scale = made[name].abs().max().float() / 448
+            made[name] = (made[name].float() / scale).to(torch.float8_e4m3fn)
+            made[f"{name}_scale"] = scale
+    if fp8:
+        config["quantization_config"] = {"quant_method": "fp8", "activation_scheme": "dynamic"}
+    directory.mkdir()
     save_file(made, directory / "model.safetensors", metadata={"format": "pt"})
     (directory / "config.json").write_text(json.dumps(config))
 
 
 def starts(gigabytes):
     with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder) / "source"
-        source.mkdir()
-        llama(source, gigabytes)
-        time.sleep(2.1)
         ways = {}
-        for quantization in (None, "fp8"):
-            kind = quantization or "bf16"
-            ways[f"{kind}, vLLM"] = ["auto", {}, quantization]
-            ways[f"{kind}, weighbridge"] = ["weighbridge", {}, quantization]
-            ways[f"{kind}, weighbridge with cache"] = ["weighbridge", {"cache": str(Path(folder) / "cache")}, quantization]
+        for kind in ("bf16", "fp8"):
+            source, cache = Path(folder) / kind, {"cache": str(Path(folder) / f"{kind}-cache")}
+            llama(source, gigabytes, kind == "fp8")
+            ways[f"{kind}, vLLM"] = [str(source), "auto", {}]
+            ways[f"{kind}, weighbridge"] = [str(source), "weighbridge", {}]
+            ways[f"{kind}, weighbridge with cache"] = [str(source), "weighbridge", cache]
+        time.sleep(2.1)
         took = {way: [] for way in ways}
-        for _ in range(ROUNDS):
+        more = ["--engine", json.dumps(ENGINE), *([] if HAS_GPU else ["--no-gpu"])]
+        for _ in range(ROUNDS + 1):
             for way, given in ways.items():
-                done = subprocess.run([sys.executable, __file__, "start", json.dumps([str(source), *given]), "--engine", json.dumps(ENGINE)], capture_output=True, text=True)
+                command = [sys.executable, __file__, "start", json.dumps(given), *more]
+                done = subprocess.run(command, capture_output=True, text=True)
                 said = re.search("^START (.*)$", done.stdout, re.M)
                 if said is None:
                     sys.exit(f"{way}\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
                 seconds, lines = json.loads(said[1])
                 took[way].append(seconds)
                 print(way, f"{seconds:.2f} s", *lines, sep="  ", flush=True)
-        size = sum(file.stat().st_size for file in source.iterdir())
-        print(f"medians of {ROUNDS}, {size / 1e9:.2f} GB in bf16; the first start with cache writes it")
-        for way, all_of in took.items():
-            later = all_of[1:] if "cache" in way else all_of
-            print(f"{way}: {statistics.median(later):.2f} s", f"(first {all_of[0]:.2f} s)" if "cache" in way else "")
+        print(f"first starts, and medians of {ROUNDS} later ones")
+        for way, (first, *later) in took.items():
+            print(f"{way}: {first:.2f} s, {statistics.median(later):.2f} s")
 
 
 def one_start(told):
-    source, load_format, extra, quantization = json.loads(told)
+    source, load_format, extra = json.loads(told)
     start()
-    _, seconds, lines = loaded(source, load_format, extra, quantization=quantization)
+    _, seconds, lines = loaded(source, load_format, extra)
     print("START " + json.dumps([seconds, lines]))
 
 
@@ -310,9 +325,15 @@ if __name__ == "__main__":
     parser.add_argument("rest", nargs="*")
     parser.add_argument("--engine", type=json.loads, default={})
     parser.add_argument("--mla", type=json.loads, default={})
+    parser.add_argument("--no-gpu", action="store_true")
     parser.add_argument("--keep", type=Path, default=KEEP)
     given = parser.parse_args()
-    ENGINE, MLA, KEEP = given.engine, given.mla, given.keep
+    ENGINE, MLA, KEEP, HAS_GPU = given.engine, given.mla, given.keep, not given.no_gpu
+    if not HAS_GPU:
+        import vllm_stand_in
+
+        KEEP = KEEP.with_name("no_gpu.json")
+        vllm_stand_in.start()
     if given.what == "modules":
         modules(given.rest)
     elif given.what == "starts":
