@@ -36,7 +36,8 @@ fn class(error: &Error) -> &'static str {
     match error {
         _ if error.is_unknown_model() => "UnknownModelError",
         _ if error.is_misuse() => "MisuseError",
-        Error::Checkpoint(_) => "CheckpointError",
+        Error::Checkpoint(_) | Error::Check(_) => "CheckpointError",
+        Error::Convert(_) => "ConvertError",
         Error::Plan(_) => "PlanError",
         Error::Load(_) => "LoadError",
         _ => "RunError",

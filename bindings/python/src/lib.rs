@@ -7,6 +7,7 @@ mod checkpoint;
 mod dlpack;
 mod embedder;
 mod error;
+mod files;
 mod loading;
 mod places;
 mod plan;
@@ -24,6 +25,10 @@ mod _weighbridge {
     use super::checkpoint::{Checkpoint, Entry, each, open, selection};
     #[pymodule_export]
     use super::embedder::Embedder;
+    #[pymodule_export]
+    use super::files::{
+        CheckReport, Compared, ConvertReport, Converted, DiffReport, KeyDifference, check, convert_to, diff,
+    };
     #[pymodule_export]
     use super::loading::{Loaded, Report, export};
     #[pymodule_export]

@@ -183,7 +183,7 @@ impl Loaded {
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Report> {
         let loading = Loading { owned: true, threads, memory, progress };
-        let only: Vec<Pattern> = patterns.iter().map(|pattern| Pattern::new(pattern)).collect();
+        let only: Vec<Pattern> = patterns.iter().map(Pattern::new).collect();
         let plan = &plan.get().plan;
         let report = loading.run(py, |pool, options| {
             let mut loaded = self.loaded.write().unwrap_or_else(PoisonError::into_inner);

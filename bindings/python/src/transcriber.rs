@@ -66,7 +66,7 @@ impl Transcriber {
         sound, *, language=None, translate=false, words=false, prompt=None, context=true, times=true, beams=5, best_of=5,
         temperatures=None, seed=0, each=None
     ))]
-    #[expect(clippy::too_many_arguments, reason = "Python names them")]
+    #[expect(clippy::too_many_arguments, clippy::fn_params_excessive_bools, reason = "Python names them")]
     fn transcribe(
         &self,
         py: Python<'_>,
@@ -259,6 +259,7 @@ impl Segment {
 /// A word and its times.
 #[pyclass(frozen, get_all, module = "weighbridge")]
 #[derive(Clone)]
+#[expect(clippy::struct_field_names, reason = "faster-whisper calls it so")]
 pub(crate) struct Word {
     /// Seconds from the start of the sound.
     start: f64,

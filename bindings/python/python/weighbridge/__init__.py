@@ -8,7 +8,7 @@
 (576,)
 
 `weighbridge.torch` and `weighbridge.numpy` make tensors and arrays of it without a copy, `weighbridge.transformers` fills models of
-transformers, and `Runtime`, `Embedder` and `Transcriber` run the model.
+transformers, and `Runtime`, `Embedder` and `Transcriber` run the model, `convert`, `check` and `diff` work on whole files.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Mapping as _Mapping
 
 from ._errors import (
     CheckpointError,
+    ConvertError,
     Error,
     LoadError,
     MisuseError,
@@ -27,10 +28,16 @@ from ._errors import (
 )
 from ._weighbridge import (
     Array,
+    CheckReport,
     Checkpoint,
+    Compared,
+    ConvertReport,
+    Converted,
+    DiffReport,
     Embedder,
     Entry,
     Generation,
+    KeyDifference,
     Loaded,
     Needs,
     Param,
@@ -44,6 +51,9 @@ from ._weighbridge import (
     Transcriber,
     Transcript,
     Word,
+    check,
+    convert,
+    diff,
     export,
     open,
     plan,
@@ -54,12 +64,19 @@ _Mapping.register(Loaded)
 
 __all__ = [
     "Array",
+    "CheckReport",
     "Checkpoint",
     "CheckpointError",
+    "Compared",
+    "ConvertError",
+    "ConvertReport",
+    "Converted",
+    "DiffReport",
     "Embedder",
     "Entry",
     "Error",
     "Generation",
+    "KeyDifference",
     "LoadError",
     "Loaded",
     "MisuseError",
@@ -80,6 +97,9 @@ __all__ = [
     "UnknownModelError",
     "Word",
     "__version__",
+    "check",
+    "convert",
+    "diff",
     "export",
     "open",
     "plan",

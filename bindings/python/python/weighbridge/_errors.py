@@ -48,6 +48,10 @@ class LoadError(Error):
     """Loading failed: a file that cannot be read or has changed, memory, data that cannot be meant."""
 
 
+class ConvertError(Error):
+    """The checkpoint cannot be written as asked, or not without losing something."""
+
+
 class RunError(Error):
     """The model cannot be run, or a text cannot be made tokens."""
 

@@ -15,10 +15,16 @@ _Message: TypeAlias = dict[str, str]
 __VERSION__: str
 __all__ = [
     "Array",
+    "CheckReport",
     "Checkpoint",
+    "Compared",
+    "ConvertReport",
+    "Converted",
+    "DiffReport",
     "Embedder",
     "Entry",
     "Generation",
+    "KeyDifference",
     "Loaded",
     "Needs",
     "Param",
@@ -36,6 +42,9 @@ __all__ = [
     "_each",
     "_selection",
     "_vllm_state",
+    "check",
+    "convert",
+    "diff",
     "export",
     "open",
     "plan",
@@ -95,6 +104,89 @@ def export(ranks: Sequence[tuple[Plan, Loaded]], each: Callable[[Entry, list[byt
 
     Raises:
         LoadError: with everything that the ranks do not hold, or hold in different values.
+    """
+
+def convert(
+    checkpoint: Checkpoint | _Path,
+    path: _Path,
+    *,
+    to: Literal["gguf", "hf", "mlx", "safetensors", "npz", "npy-dir", "onnx", "ctranslate2", "ggml"] | None = None,
+    layout: str = "source",
+    encode: _Encode | None = None,
+    preset: str | None = None,
+    imatrix: _Path | None = None,
+    lora: _Lora | None = None,
+    rules: _Path | None = None,
+    allow_missing: Sequence[str] | None = None,
+    allow_loss: Sequence[str] | None = None,
+    allow_overflow: bool = False,
+    allow_requantize: bool = False,
+    overwrite: bool = False,
+    max_shard: int | None = None,
+    tp: int = 1,
+    pp: int = 1,
+    ep: int = 1,
+    threads: int | None = None,
+    memory: int | None = None,
+    progress: _Progress | None = None,
+) -> ConvertReport:
+    """Writes a checkpoint in another format or other encodings. Nothing has the name `path` before all of it is there.
+
+    Args:
+        checkpoint: one that is open, or where it is.
+        path: the file or directory to write.
+        to: the format; by default that of the path's extension.
+        layout: the names and shapes; by default those of the format, or else of the source.
+        encode, preset: as `plan` takes them; names are those of the result.
+        imatrix: a file that says how much columns matter.
+        lora, rules, allow_missing: as `plan` takes them.
+        allow_loss: keys of the configuration that may be lost, where the format cannot say them.
+        allow_overflow: finite values may become infinite.
+        allow_requantize: quantised weights may be quantised again.
+        overwrite: replaces what is at `path`.
+        max_shard: bytes of tensors in a file of an HF or MLX directory.
+        tp, pp, ep: the ranks that get files of their own (`to="hf"`, `layout="vllm"`).
+        memory: limits the bytes of one tensor, in both forms, and of all buffers together.
+        progress: is called with the number of parameters that are done, and of all.
+
+    Raises:
+        ConvertError: everything that the result could not say, or that is in the way, at once.
+    """
+
+def check(
+    checkpoint: Checkpoint | _Path,
+    *,
+    deep: bool = True,
+    verify: _Path | None = None,
+    threads: int | None = None,
+    progress: _Progress | None = None,
+) -> CheckReport:
+    """Checks the tensors of a checkpoint. What is wrong with one is in the report.
+
+    Args:
+        checkpoint: one that is open, or where it is.
+        deep: whether every value is looked at: whether it is a number, and whether what quantised ones are made from can be meant.
+        verify: a manifest (`weighbridge check --write-manifest`) to hold each byte and key against.
+        progress: is called with the number of bytes that are read, and of all.
+
+    Raises:
+        CheckpointError: if a file cannot be read.
+    """
+
+def diff(
+    a: Checkpoint | _Path,
+    b: Checkpoint | _Path,
+    *,
+    layout: Literal["canonical", "source"] | None = None,
+    threads: int | None = None,
+    progress: _Progress | None = None,
+) -> DiffReport:
+    """Compares two checkpoints, of any formats.
+
+    Args:
+        a, b: checkpoints that are open, or where they are.
+        layout: the names to compare by; by default canonical ones if one family claims both, else stored ones.
+        progress: is called with the number of parameters that are done, and of all.
     """
 
 def _each(checkpoint: Checkpoint, dtype: str | None, names: Sequence[str] | None) -> list[Tensor]: ...
@@ -381,6 +473,144 @@ class Tokenizer:
     def decode(self, tokens: Sequence[int], *, special: bool = False) -> str: ...
     def token_id(self, token: str) -> int | None: ...
     def __len__(self, /) -> int: ...
+
+@final
+class ConvertReport:
+    """The results of a conversion."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def params(self) -> list[Converted]: ...
+    @property
+    def tied(self) -> list[tuple[str, str]]: ...
+    @property
+    def dropped(self) -> list[tuple[str, str]]: ...
+    @property
+    def left(self) -> list[tuple[str, str, str]]: ...
+    @property
+    def lost(self) -> list[tuple[str, str]]: ...
+    @property
+    def peak_memory(self) -> int: ...
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def nbytes_before(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+
+@final
+class Converted:
+    """A parameter that was converted."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def shape(self) -> list[int]: ...
+    @property
+    def before(self) -> str: ...
+    @property
+    def scheme(self) -> str: ...
+    @property
+    def nbytes_before(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def rule(self) -> str: ...
+    @property
+    def rmse(self) -> float | None: ...
+    @property
+    def max_error(self) -> float | None: ...
+    @property
+    def cosine(self) -> float | None: ...
+    @property
+    def rounded(self) -> str | None: ...
+
+@final
+class CheckReport:
+    """The results of a check."""
+
+    @property
+    def is_good(self) -> bool: ...
+    @property
+    def findings(self) -> list[tuple[str, str]]: ...
+    @property
+    def keys(self) -> list[str]: ...
+    @property
+    def unknown(self) -> list[tuple[str, str]]: ...
+    @property
+    def tensors(self) -> int: ...
+    @property
+    def values(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def seconds(self) -> float: ...
+
+@final
+class DiffReport:
+    """The differences of two checkpoints, A and B."""
+
+    @property
+    def is_same(self) -> bool: ...
+    @property
+    def has_same_params(self) -> bool: ...
+    @property
+    def family(self) -> str | None: ...
+    @property
+    def why_stored(self) -> str | None: ...
+    @property
+    def params(self) -> list[Compared]: ...
+    @property
+    def only_a(self) -> list[str]: ...
+    @property
+    def only_b(self) -> list[str]: ...
+    @property
+    def configuration(self) -> list[tuple[str, str, str]]: ...
+    @property
+    def keys(self) -> list[KeyDifference]: ...
+    @property
+    def not_compared(self) -> list[str]: ...
+    @property
+    def seconds(self) -> float: ...
+
+@final
+class KeyDifference:
+    """A key or value that differs."""
+
+    @property
+    def file(self) -> str: ...
+    @property
+    def key(self) -> str: ...
+    @property
+    def a(self) -> str | None: ...
+    @property
+    def b(self) -> str | None: ...
+    @property
+    def bookkeeping(self) -> str | None: ...
+
+@final
+class Compared:
+    """A parameter that both checkpoints have."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def a(self) -> str: ...
+    @property
+    def b(self) -> str: ...
+    @property
+    def is_same(self) -> bool: ...
+    @property
+    def outcome(self) -> Literal["identical", "same values", "other values", "other bytes", "other shape"]: ...
+    @property
+    def unequal(self) -> int | None: ...
+    @property
+    def rmse(self) -> float | None: ...
+    @property
+    def max_error(self) -> float | None: ...
+    @property
+    def cosine(self) -> float | None: ...
 
 @final
 class Transcriber:

@@ -62,6 +62,16 @@ def test_a_model_from_gguf_computes_the_same(family: str) -> None:
     assert (logits.reshape(-1) - wanted).abs().max() < 1e-4 * wanted.abs().max()
 
 
+@pytest.mark.parametrize("family", ["llama-tiny", "gemma3-tiny", "mixtral-tiny"])
+def test_transformers_reads_what_is_written(family: str, tmp_path: Path) -> None:
+    wb.convert(MODELS / family / "model.gguf", tmp_path / "hf", to="hf")
+    model, info = AutoModelForCausalLM.from_pretrained(tmp_path / "hf", dtype=torch.float32, output_loading_info=True)
+    assert not any(info[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    theirs = AutoModelForCausalLM.from_pretrained(MODELS / family, dtype=torch.float32).state_dict()
+    for name, one in model.state_dict().items():
+        assert torch.allclose(one, theirs[name], atol=1e-6), name
+
+
 def test_tokens_of_smollm2_through_transformers_are_ours() -> None:
     path = fetched("smollm2")
     model = wt.from_pretrained(LlamaForCausalLM, path, dtype="float32")
