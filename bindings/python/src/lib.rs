@@ -7,6 +7,7 @@ mod checkpoint;
 mod dlpack;
 mod embedder;
 mod error;
+mod evaluation;
 mod files;
 mod loading;
 mod places;
@@ -25,6 +26,8 @@ mod _weighbridge {
     use super::checkpoint::{Checkpoint, Entry, each, open, selection};
     #[pymodule_export]
     use super::embedder::Embedder;
+    #[pymodule_export]
+    use super::evaluation::{Evaluation, evaluate};
     #[pymodule_export]
     use super::files::{
         CheckReport, Compared, ConvertReport, Converted, DiffReport, KeyDifference, check, convert_to, diff,

@@ -353,7 +353,7 @@ impl Runtime {
 }
 
 /// An error of tokens or templates.
-fn of_text(error: engine::text::Error) -> Failure {
+pub(crate) fn of_text(error: engine::text::Error) -> Failure {
     Failure::Python(run_error(&error.diagnostics()))
 }
 

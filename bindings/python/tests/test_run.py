@@ -198,3 +198,25 @@ def test_a_sound_becomes_text() -> None:
         transcriber.transcribe(sound, language="en", beams=1, each=stop)
     with pytest.raises(wb.Error, match="does not transcribe"):
         wb.Transcriber(MODELS / "llama-tiny")
+
+
+def test_a_text_is_scored() -> None:
+    text = "The capital of France is Paris. The capital of Germany is Berlin. " * 30
+    told: list[tuple[int, int]] = []
+    path = fetched("smollm2")
+    found = wb.evaluate(path, text, length=64, chunks=4, progress=lambda done, total: told.append((done, total)))
+    assert found.chunks == 4
+    assert found.tokens == 4 * 31
+    assert 1 < found.perplexity[0] < 10
+    assert (found.kl, found.reference) == (None, None)
+    coarse = wb.evaluate(path, text, against=path, length=64, chunks=4, preset="q2_k")
+    assert coarse.reference is not None
+    assert coarse.reference[0] == pytest.approx(found.perplexity[0], rel=1e-6)
+    assert coarse.kl is not None
+    assert coarse.kl[0] > 0.01
+    assert coarse.ratio is not None
+    assert coarse.ratio[0] == pytest.approx(coarse.perplexity[0] / coarse.reference[0], rel=1e-6)
+    with pytest.raises(wb.MisuseError, match="128 are needed"):
+        wb.evaluate(path, "short", length=64)
+    with pytest.raises(wb.Error, match="q2_kk"):
+        wb.evaluate(path, text, preset="q2_kk")

@@ -23,6 +23,7 @@ __all__ = [
     "DiffReport",
     "Embedder",
     "Entry",
+    "Evaluation",
     "Generation",
     "KeyDifference",
     "Loaded",
@@ -45,6 +46,7 @@ __all__ = [
     "check",
     "convert",
     "diff",
+    "evaluate",
     "export",
     "open",
     "plan",
@@ -187,6 +189,35 @@ def diff(
         a, b: checkpoints that are open, or where they are.
         layout: the names to compare by; by default canonical ones if one family claims both, else stored ones.
         progress: is called with the number of parameters that are done, and of all.
+    """
+
+def evaluate(
+    path: _Path,
+    text: str,
+    *,
+    against: _Path | None = None,
+    length: int = 512,
+    chunks: int | None = None,
+    threads: int | None = None,
+    encode: _Encode | None = None,
+    preset: str | None = None,
+    lora: _Lora | None = None,
+    memory: int | None = None,
+    progress: _Progress | None = None,
+) -> Evaluation:
+    """Scores each token of a text by a model, as `weighbridge eval` and llama-perplexity do.
+
+    Args:
+        path: the model.
+        text: of two chunks at least.
+        against: a model whose probabilities its own are compared with.
+        length: tokens of a chunk, of which the second half is scored.
+        chunks: that are scored at most.
+        encode, preset, lora, memory: as `Runtime` takes them; the reference is as it is stored.
+        progress: is called with the number of chunks that are done, and of all.
+
+    Raises:
+        MisuseError: if the text is too short, or the tokenizer of `against` gives other tokens.
     """
 
 def _each(checkpoint: Checkpoint, dtype: str | None, names: Sequence[str] | None) -> list[Tensor]: ...
@@ -611,6 +642,25 @@ class Compared:
     def max_error(self) -> float | None: ...
     @property
     def cosine(self) -> float | None: ...
+
+@final
+class Evaluation:
+    """How well a model predicts a text. Each pair is a value and its standard error."""
+
+    @property
+    def tokens(self) -> int: ...
+    @property
+    def chunks(self) -> int: ...
+    @property
+    def perplexity(self) -> tuple[float, float]: ...
+    @property
+    def reference(self) -> tuple[float, float] | None: ...
+    @property
+    def ratio(self) -> tuple[float, float] | None: ...
+    @property
+    def kl(self) -> tuple[float, float] | None: ...
+    @property
+    def top1(self) -> tuple[float, float] | None: ...
 
 @final
 class Transcriber:

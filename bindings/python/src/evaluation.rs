@@ -1,0 +1,128 @@
+//! How well a model predicts a text.
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use pyo3::prelude::*;
+use weighbridge::Runtime;
+use weighbridge::engine::eval::{self, EvalOptions};
+use weighbridge::engine::text::EncodeOptions;
+use weighbridge::tensor::Diagnostic;
+
+use crate::error::{Failure, Result, misuse, run_error};
+use crate::loading;
+use crate::plan::{Encode, Lora};
+use crate::runtime::{of_text, start_options};
+use crate::waiting;
+
+/// Scores each token of `text` by the model at `path`, in chunks of `length` tokens, of which the second half is scored; beside the model at
+/// `against` if there is one.
+#[pyfunction]
+#[pyo3(signature = (
+    path, text, *, against=None, length=512, chunks=None, threads=None, encode=None, preset=None, lora=None, memory=None, progress=None
+))]
+#[expect(clippy::too_many_arguments, reason = "Python names them")]
+pub(crate) fn evaluate(
+    py: Python<'_>,
+    path: PathBuf,
+    text: String,
+    against: Option<PathBuf>,
+    length: usize,
+    chunks: Option<usize>,
+    threads: Option<usize>,
+    encode: Option<Encode>,
+    preset: Option<&str>,
+    lora: Option<Lora>,
+    memory: Option<u64>,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<Evaluation> {
+    let options = start_options(threads, Some(length), encode, preset, lora, memory)?;
+    let plain = start_options(threads, Some(length), None, None, None, memory)?;
+    let (stop, done, total) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+    let work = || -> Result<eval::Evaluation> {
+        let mut model = Runtime::start(path, &options)?;
+        let (tokens, begin) = tokens(&model, &text)?;
+        let mut reference = against.as_ref().map(|path| Runtime::start(path, &plain)).transpose()?;
+        if let (Some(path), Some(reference)) = (&against, &reference)
+            && self::tokens(reference, &text)?.0 != tokens
+        {
+            let what = format!("the tokenizer of `{}` gives other tokens for this text", path.display());
+            return Err(Failure::Python(misuse(Diagnostic::new(what))));
+        }
+        let threads = loading::threads(threads);
+        Ok(eval::evaluate(
+            &mut model.predictor(),
+            reference.as_mut().map(Runtime::predictor).as_mut(),
+            &tokens,
+            &EvalOptions { length, chunks, begin, threads },
+            &mut |so_far, all| {
+                total.store(all as u64, Ordering::Relaxed);
+                done.store(so_far.chunks as u64, Ordering::Relaxed);
+                if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            },
+        )?)
+    };
+    let mut told = None;
+    let look = || {
+        let now = (done.load(Ordering::Relaxed), total.load(Ordering::Relaxed));
+        if let Some(progress) = progress.as_ref().filter(|_| now.1 > 0 && told != Some(now)) {
+            told = Some(now);
+            progress.call1(py, now)?;
+        }
+        Ok(())
+    };
+    Ok(Evaluation::of(&waiting::run(py, &stop, look, work)?))
+}
+
+/// The tokens of the text, the one that begins texts included, and that one.
+fn tokens(runtime: &Runtime, text: &str) -> Result<(Vec<u32>, Option<u32>)> {
+    let tokenizer = runtime.tokenizer().map_err(|error| Failure::Python(run_error(&error.diagnostics())))?;
+    let begin = tokenizer.bos().filter(|_| tokenizer.adds_bos());
+    let options = EncodeOptions { add_special: false, parse_special: false };
+    let encoded = tokenizer.encode(text, options).map_err(of_text)?;
+    Ok((begin.into_iter().chain(encoded).collect(), begin))
+}
+
+/// How well a model predicts a text.
+#[pyclass(frozen, get_all, module = "weighbridge")]
+pub(crate) struct Evaluation {
+    /// Tokens that are scored.
+    tokens: u64,
+    /// Chunks that they are in.
+    chunks: usize,
+    /// The perplexity, and its standard error.
+    perplexity: (f64, f64),
+    /// The reference's, if there is one.
+    reference: Option<(f64, f64)>,
+    /// The perplexity divided by the reference's, and its standard error.
+    ratio: Option<(f64, f64)>,
+    /// The mean of the Kullback-Leibler divergence from the reference, in nats, and its standard error.
+    kl: Option<(f64, f64)>,
+    /// The share of tokens of which both have the same most likely one, and its standard error.
+    top1: Option<(f64, f64)>,
+}
+
+impl Evaluation {
+    fn of(found: &eval::Evaluation) -> Evaluation {
+        let pair = |mean: &eval::Mean| (mean.mean(), mean.error());
+        let against = found.against.as_ref();
+        Evaluation {
+            tokens: found.nll.count(),
+            chunks: found.chunks,
+            perplexity: found.perplexity(),
+            reference: against.map(eval::Agreement::perplexity),
+            ratio: against.map(eval::Agreement::ratio),
+            kl: against.map(|agreement| pair(&agreement.kl)),
+            top1: against.map(|agreement| pair(&agreement.top1)),
+        }
+    }
+}
+
+#[pymethods]
+impl Evaluation {
+    fn __repr__(&self) -> String {
+        let (value, error) = self.perplexity;
+        format!("<weighbridge.Evaluation of {} tokens: perplexity {value:.4} ± {error:.4}>", self.tokens)
+    }
+}
