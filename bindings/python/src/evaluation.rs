@@ -1,8 +1,6 @@
 //! How well a model predicts a text.
 
-use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use pyo3::prelude::*;
 use weighbridge::Runtime;
@@ -14,7 +12,7 @@ use crate::error::{Failure, Result, misuse, run_error};
 use crate::loading;
 use crate::plan::{Encode, Lora};
 use crate::runtime::{of_text, start_options};
-use crate::waiting;
+use crate::waiting::Watch;
 
 /// Scores each token of `text` by the model at `path`, in chunks of `length` tokens, of which the second half is scored; beside the model at
 /// `against` if there is one.
@@ -39,7 +37,7 @@ pub(crate) fn evaluate(
 ) -> PyResult<Evaluation> {
     let options = start_options(threads, Some(length), encode, preset, lora, memory)?;
     let plain = start_options(threads, Some(length), None, None, None, memory)?;
-    let (stop, done, total) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+    let watch = Watch::default();
     let work = || -> Result<eval::Evaluation> {
         let mut model = Runtime::start(path, &options)?;
         let (tokens, begin) = tokens(&model, &text)?;
@@ -56,23 +54,10 @@ pub(crate) fn evaluate(
             reference.as_mut().map(Runtime::predictor).as_mut(),
             &tokens,
             &EvalOptions { length, chunks, begin, threads },
-            &mut |so_far, all| {
-                total.store(all as u64, Ordering::Relaxed);
-                done.store(so_far.chunks as u64, Ordering::Relaxed);
-                if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-            },
+            &mut |so_far, all| watch.at(so_far.chunks as u64, all as u64),
         )?)
     };
-    let mut told = None;
-    let look = || {
-        let now = (done.load(Ordering::Relaxed), total.load(Ordering::Relaxed));
-        if let Some(progress) = progress.as_ref().filter(|_| now.1 > 0 && told != Some(now)) {
-            told = Some(now);
-            progress.call1(py, now)?;
-        }
-        Ok(())
-    };
-    Ok(Evaluation::of(&waiting::run(py, &stop, look, work)?))
+    Ok(Evaluation::of(&watch.run(py, progress.as_ref(), work)?))
 }
 
 /// The tokens of the text, the one that begins texts included, and that one.

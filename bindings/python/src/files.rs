@@ -1,8 +1,6 @@
 //! Work on whole checkpoints: converting, checking, comparing.
 
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use pyo3::prelude::*;
 use weighbridge::check::{CheckOptions, Manifest};
@@ -17,7 +15,7 @@ use crate::checkpoint::options;
 use crate::error::{Failure, Result, misuse};
 use crate::loading::threads;
 use crate::plan::{Encode, Lora, Source, adapters, encoding};
-use crate::waiting;
+use crate::waiting::Watch;
 
 /// Every format that is written.
 const FORMATS: &[OutputFormat] = &[
@@ -58,40 +56,6 @@ fn format(name: Option<&str>, path: &Path) -> PyResult<OutputFormat> {
         };
         misuse(Diagnostic::new(what).with_hint(Some(format!("`to` is one of {}", names.join(", ")))))
     })
-}
-
-/// Counts what is done, and ends the work with an exception.
-#[derive(Default)]
-struct Watch {
-    stop: AtomicBool,
-    done: AtomicU64,
-    total: AtomicU64,
-}
-
-impl Watch {
-    fn at(&self, done: u64, total: u64) {
-        self.done.fetch_max(done, Ordering::Relaxed);
-        self.total.store(total, Ordering::Relaxed);
-    }
-
-    /// Runs `work` while `progress` is told how far it is.
-    fn run<T: Send>(
-        &self,
-        py: Python<'_>,
-        progress: Option<&Py<PyAny>>,
-        work: impl FnOnce() -> Result<T> + Send,
-    ) -> Result<T> {
-        let mut told = None;
-        let look = || {
-            let now = (self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed));
-            if let Some(progress) = progress.filter(|_| now.1 > 0 && told != Some(now)) {
-                told = Some(now);
-                progress.call1(py, now)?;
-            }
-            Ok(())
-        };
-        waiting::run(py, &self.stop, look, work)
-    }
 }
 
 /// Writes `checkpoint` to `path` in another format or other encodings. Nothing is there before all of it is.
@@ -155,16 +119,11 @@ pub(crate) fn convert_to(
         };
         let conversion = Conversion::new(&checkpoint, layout, format, &options)?;
         let mut pool = Pool::new(self::threads(threads));
-        let report = conversion.run(path, &mut pool, &mut |now| {
-            watch.at(now.index as u64, now.total as u64);
-            if watch.stop.load(Ordering::Relaxed) {
-                ControlFlow::Break(())
-            } else {
-                ControlFlow::Continue(())
-            }
-        })?;
-        let all = watch.total.load(Ordering::Relaxed);
-        watch.at(all, all);
+        let report =
+            conversion.run(path, &mut pool, &mut |now| watch.at(now.index as u64, now.total as u64))?;
+        // The last one.
+        let all = report.tensors.len() as u64;
+        let _ = watch.at(all, all);
         Ok(report)
     };
     Ok(ConvertReport::of(watch.run(py, progress.as_ref(), work)?))
@@ -183,7 +142,7 @@ pub(crate) struct ConvertReport {
     dropped: Vec<(String, String)>,
     /// Metadata that the result does not have: file, key, and why.
     left: Vec<(String, String, String)>,
-    /// What the result cannot express, and whose loss was allowed: key, and its effect.
+    /// Losses that were allowed: the key, and the effect of each.
     lost: Vec<(String, String)>,
     /// The most bytes that were held for parameters at one time, buffers included.
     peak_memory: u64,
@@ -295,7 +254,9 @@ pub(crate) fn check(
         let (checkpoint, manifest) = (open()?, verify.map(Manifest::read).transpose()?);
         let options = CheckOptions { deep, verify: manifest.as_ref(), ..CheckOptions::default() };
         let mut pool = Pool::new(self::threads(threads));
-        let each = |done, total| watch.at(done, total);
+        let each = |done, total| {
+            let _ = watch.at(done, total);
+        };
         Ok(weighbridge::check::check(&checkpoint, &options, &mut pool, &each)?)
     };
     let report = watch.run(py, progress.as_ref(), work)?;
@@ -315,7 +276,7 @@ pub(crate) fn check(
 /// The results of a check.
 #[pyclass(frozen, get_all, module = "weighbridge")]
 pub(crate) struct CheckReport {
-    /// Whether nothing is wrong.
+    /// True if nothing is wrong.
     is_good: bool,
     /// Tensors, and what is wrong with each.
     findings: Vec<(String, String)>,
@@ -357,7 +318,9 @@ pub(crate) fn diff(
     let work = || -> Result<convert::DiffReport> {
         let (a, b) = (open_a()?, open_b()?);
         let mut pool = Pool::new(self::threads(threads));
-        let mut each = |done: usize, total: usize, _: &str| watch.at(done as u64, total as u64);
+        let mut each = |done: usize, total: usize, _: &str| {
+            let _ = watch.at(done as u64, total as u64);
+        };
         Ok(convert::diff(&a, &b, layout, &mut pool, &mut each)?)
     };
     Ok(DiffReport::of(watch.run(py, progress.as_ref(), work)?))
@@ -366,9 +329,9 @@ pub(crate) fn diff(
 /// The differences of two checkpoints, A and B.
 #[pyclass(frozen, get_all, module = "weighbridge")]
 pub(crate) struct DiffReport {
-    /// Whether both hold the same parameters with the same values and the same metadata, whatever the encodings.
+    /// True if both hold the same parameters with the same values and the same metadata, whatever the encodings.
     is_same: bool,
-    /// Whether both hold the same parameters with the same values.
+    /// True if both hold the same parameters with the same values.
     has_same_params: bool,
     /// The family, if names are canonical ones.
     family: Option<&'static str>,
@@ -382,7 +345,7 @@ pub(crate) struct DiffReport {
     only_b: Vec<String>,
     /// Fields of the configuration that differ: field, A's value, B's.
     configuration: Vec<(String, String, String)>,
-    /// What differs beside the tensors.
+    /// Differences beside the tensors.
     keys: Vec<KeyDifference>,
     /// Parts that were not compared, with the reason.
     not_compared: Vec<String>,
@@ -461,7 +424,7 @@ pub(crate) struct Compared {
     a: String,
     /// Its scheme in B.
     b: String,
-    /// Whether the values are the same.
+    /// True if the values are the same.
     is_same: bool,
     /// How they compare: `identical`, `same values`, `other values`, `other bytes` (of which nothing here knows the values), `other shape`.
     outcome: &'static str,

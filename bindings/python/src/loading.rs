@@ -1,8 +1,6 @@
 //! Loads that let Python's other threads run, tell how far they are, and end with Ctrl-C.
 
 use std::collections::HashMap;
-use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use pyo3::prelude::*;
@@ -16,7 +14,7 @@ use crate::error::{Failure, Result, unknown};
 use crate::places::Places;
 use crate::plan::Plan;
 use crate::tensor::Tensor;
-use crate::waiting;
+use crate::waiting::Watch;
 
 /// How a load runs.
 pub(crate) struct Loading {
@@ -61,25 +59,12 @@ impl Loading {
         py: Python<'_>,
         work: impl FnOnce(&mut Pool, Options<'_>) -> Result<T> + Send,
     ) -> Result<T> {
-        let (stop, done, total) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
-        let watch = |progress: Progress| {
-            done.fetch_max(progress.done, Ordering::Relaxed);
-            total.store(progress.total, Ordering::Relaxed);
-            if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        };
+        let watch = Watch::default();
+        let at = |progress: Progress| watch.at(progress.done, progress.total);
         let options =
-            Options { owned: self.owned, memory: self.memory, watch: Some(&watch), ..Options::default() };
+            Options { owned: self.owned, memory: self.memory, watch: Some(&at), ..Options::default() };
         let threads = threads(self.threads);
-        let mut told = None;
-        let look = || {
-            let now = (done.load(Ordering::Relaxed), total.load(Ordering::Relaxed));
-            if let Some(progress) = self.progress.as_ref().filter(|_| now.1 > 0 && told != Some(now)) {
-                told = Some(now);
-                progress.call1(py, now)?;
-            }
-            Ok(())
-        };
-        waiting::run(py, &stop, look, move || work(&mut Pool::new(threads), options))
+        watch.run(py, self.progress.as_ref(), || work(&mut Pool::new(threads), options))
     }
 }
 

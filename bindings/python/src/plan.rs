@@ -217,7 +217,7 @@ impl Plan {
         self.plan.digest().to_string()
     }
 
-    /// What a copy of the result is of, as hexadecimal digits: the plan, the identities of the files that it reads (lengths, times, inodes,
+    /// Identifies a copy of the result, in hexadecimal digits: by the plan, the identities of the files that it reads (lengths, times, inodes,
     /// or a server's tag), and `what` beside them, such as the processor that the copy is for. `None` if a file cannot be told from what it
     /// was before: it is in memory, or was written to within the last two seconds.
     #[pyo3(signature = (what=""))]

@@ -24,7 +24,7 @@ pub(crate) struct Transcriber {
     languages: Vec<&'static str>,
 }
 
-/// What is transcribed.
+/// A sound to transcribe.
 #[derive(FromPyObject)]
 pub(crate) enum Given {
     /// A file's bytes.
@@ -152,7 +152,7 @@ impl Transcriber {
     }
 }
 
-/// What is transcribed, ready to be read without the interpreter.
+/// A sound that is read without the interpreter.
 enum Opened {
     Sound(Sound),
     Samples(Vec<f32>),
