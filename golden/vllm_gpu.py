@@ -259,28 +259,13 @@ def one_start(told):
     print("START " + json.dumps([seconds, lines]))
 
 
-TEXTS = """
-import json, sys, time
-if __name__ == "__main__":
-    arguments = json.loads(sys.argv[1])
-    if "from" in arguments:
-        import weighbridge.vllm
-        arguments.update(weighbridge.vllm.arguments(arguments.pop("from"), fallback=False, **arguments.pop("options", {})))
-    from vllm import LLM, SamplingParams
-    begin = time.time()
-    llm = LLM(dtype="bfloat16", max_model_len=512, enforce_eager=True, gpu_memory_utilization=0.3, **arguments)
-    started = time.time() - begin
-    prompts = ["The capital of France is", "Once upon a time", "def fibonacci(n):"]
-    out = [llm.generate([prompt], SamplingParams(temperature=0, max_tokens=24))[0] for prompt in prompts]
-    print("TEXTS " + json.dumps([started, [one.outputs[0].text for one in out]]), flush=True)
-"""
-
-
 def texts(gguf):
     import torch
     import weighbridge
     import weighbridge.torch as wt
     from safetensors.torch import save_file
+
+    from vllm_plugin import TEXTS
 
     wrong = 0
     with tempfile.TemporaryDirectory() as folder:
@@ -303,7 +288,7 @@ def texts(gguf):
         wanted = None
         environment = dict(os.environ, HF_HUB_OFFLINE="1", WEIGHBRIDGE_CACHE=str(directory / "home"), VLLM_LOGGING_LEVEL="INFO")
         for way, arguments in ways.items():
-            done = subprocess.run([sys.executable, str(program), json.dumps({**ENGINE, **arguments})], capture_output=True, text=True, env=environment)
+            done = subprocess.run([sys.executable, str(program), json.dumps({"gpu_memory_utilization": 0.3, **ENGINE, **arguments})], capture_output=True, text=True, env=environment)
             said = re.search("^TEXTS (.*)$", done.stdout, re.M)
             if said is None:
                 print(way, done.stdout[-2000:], done.stderr[-4000:], sep="\n")

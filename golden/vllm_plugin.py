@@ -251,7 +251,8 @@ if __name__ == "__main__":
     arguments = json.loads(sys.argv[1])
     if "from" in arguments:
         import weighbridge.vllm
-        arguments.update(weighbridge.vllm.arguments(arguments.pop("from"), fallback=False))
+        options = arguments.pop("options", {})
+        arguments.update(weighbridge.vllm.arguments(arguments.pop("from"), fallback=False, **options))
     arguments_after = arguments.pop("after", [])
     from vllm import LLM, SamplingParams
     begin = time.time()

@@ -17,19 +17,6 @@ use crate::loading::threads;
 use crate::plan::{Encode, Lora, Source, adapters, encoding};
 use crate::waiting::Watch;
 
-/// Every format that is written.
-const FORMATS: &[OutputFormat] = &[
-    OutputFormat::Gguf,
-    OutputFormat::Hf,
-    OutputFormat::Mlx,
-    OutputFormat::Safetensors,
-    OutputFormat::Npz,
-    OutputFormat::NpyDir,
-    OutputFormat::Onnx,
-    OutputFormat::Ctranslate2,
-    OutputFormat::Ggml,
-];
-
 /// The checkpoint that was given, or the one that is there. It is read, not mapped: what is done with leaves memory at once.
 fn opened(source: Source<'_>) -> impl FnOnce() -> Result<weighbridge::Checkpoint> {
     let open = match source {
@@ -45,11 +32,11 @@ fn opened(source: Source<'_>) -> impl FnOnce() -> Result<weighbridge::Checkpoint
 /// The format called `name`, or else that of the path's extension.
 fn format(name: Option<&str>, path: &Path) -> PyResult<OutputFormat> {
     let found = match name {
-        Some(name) => FORMATS.iter().copied().find(|format| format.name() == name),
+        Some(name) => OutputFormat::ALL.iter().copied().find(|format| format.name() == name),
         None => OutputFormat::of_path(path),
     };
     found.ok_or_else(|| {
-        let names: Vec<&str> = FORMATS.iter().map(|format| format.name()).collect();
+        let names: Vec<&str> = OutputFormat::ALL.iter().map(|format| format.name()).collect();
         let what = match name {
             Some(name) => format!("there is no format `{name}`"),
             None => format!("the name of `{}` does not say its format", path.display()),

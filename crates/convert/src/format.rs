@@ -33,6 +33,19 @@ pub enum OutputFormat {
 }
 
 impl OutputFormat {
+    /// Every format.
+    pub const ALL: &[OutputFormat] = &[
+        OutputFormat::Gguf,
+        OutputFormat::Hf,
+        OutputFormat::Mlx,
+        OutputFormat::Safetensors,
+        OutputFormat::Npz,
+        OutputFormat::NpyDir,
+        OutputFormat::Onnx,
+        OutputFormat::Ctranslate2,
+        OutputFormat::Ggml,
+    ];
+
     /// The name.
     pub fn name(self) -> &'static str {
         match self {
