@@ -5,13 +5,11 @@ use std::path::PathBuf;
 use pyo3::prelude::*;
 use weighbridge::Runtime;
 use weighbridge::engine::eval::{self, EvalOptions};
-use weighbridge::engine::text::EncodeOptions;
-use weighbridge::tensor::Diagnostic;
 
-use crate::error::{Failure, Result, misuse, run_error};
+use crate::error::Result;
 use crate::loading;
 use crate::plan::{Encode, Lora};
-use crate::runtime::{of_text, start_options};
+use crate::runtime::start_options;
 use crate::waiting::Watch;
 
 /// Scores each token of `text` by the model at `path`, in chunks of `length` tokens, of which the second half is scored; beside the model at
@@ -40,33 +38,21 @@ pub(crate) fn evaluate(
     let watch = Watch::default();
     let work = || -> Result<eval::Evaluation> {
         let mut model = Runtime::start(path, &options)?;
-        let (tokens, begin) = tokens(&model, &text)?;
+        let passage = model.passage(&text)?;
         let mut reference = against.as_ref().map(|path| Runtime::start(path, &plain)).transpose()?;
-        if let (Some(path), Some(reference)) = (&against, &reference)
-            && self::tokens(reference, &text)?.0 != tokens
-        {
-            let what = format!("the tokenizer of `{}` gives other tokens for this text", path.display());
-            return Err(Failure::Python(misuse(Diagnostic::new(what))));
+        if let Some(reference) = &reference {
+            reference.check_passage(&text, &passage)?;
         }
         let threads = loading::threads(threads);
         Ok(eval::evaluate(
             &mut model.predictor(),
             reference.as_mut().map(Runtime::predictor).as_mut(),
-            &tokens,
-            &EvalOptions { length, chunks, begin, threads },
+            &passage.tokens,
+            &EvalOptions { length, chunks, begin: passage.begin, threads },
             &mut |so_far, all| watch.at(so_far.chunks as u64, all as u64),
         )?)
     };
     Ok(Evaluation::of(&watch.run(py, progress.as_ref(), work)?))
-}
-
-/// The tokens of the text, the one that begins texts included, and that one.
-fn tokens(runtime: &Runtime, text: &str) -> Result<(Vec<u32>, Option<u32>)> {
-    let tokenizer = runtime.tokenizer().map_err(|error| Failure::Python(run_error(&error.diagnostics())))?;
-    let begin = tokenizer.bos().filter(|_| tokenizer.adds_bos());
-    let options = EncodeOptions { add_special: false, parse_special: false };
-    let encoded = tokenizer.encode(text, options).map_err(of_text)?;
-    Ok((begin.into_iter().chain(encoded).collect(), begin))
 }
 
 /// How well a model predicts a text.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use pyo3::prelude::*;
 use weighbridge::check::{CheckOptions, Manifest};
-use weighbridge::checkpoint::Io;
+use weighbridge::checkpoint::{Draft, Io};
 use weighbridge::convert::{self, Conversion, ConvertOptions, Imatrix, Outcome, OutputFormat};
 use weighbridge::planner::Adapter;
 use weighbridge::quant::Difference;
@@ -18,7 +18,7 @@ use crate::plan::{Encode, Lora, Source, adapters, encoding};
 use crate::waiting::Watch;
 
 /// The checkpoint that was given, or the one that is there. It is read, not mapped: what is done with leaves memory at once.
-fn opened(source: Source<'_>) -> impl FnOnce() -> Result<weighbridge::Checkpoint> {
+pub(crate) fn opened(source: Source<'_>) -> impl FnOnce() -> Result<weighbridge::Checkpoint> {
     let open = match source {
         Source::Open(checkpoint) => Ok(checkpoint.get().checkpoint.clone()),
         Source::Path(path) => Err(path),
@@ -30,19 +30,29 @@ fn opened(source: Source<'_>) -> impl FnOnce() -> Result<weighbridge::Checkpoint
 }
 
 /// The format called `name`, or else that of the path's extension.
-fn format(name: Option<&str>, path: &Path) -> PyResult<OutputFormat> {
+pub(crate) fn format(name: Option<&str>, path: Option<&Path>) -> PyResult<OutputFormat> {
     let found = match name {
         Some(name) => OutputFormat::ALL.iter().copied().find(|format| format.name() == name),
-        None => OutputFormat::of_path(path),
+        None => path.and_then(OutputFormat::of_path),
     };
     found.ok_or_else(|| {
         let names: Vec<&str> = OutputFormat::ALL.iter().map(|format| format.name()).collect();
-        let what = match name {
-            Some(name) => format!("there is no format `{name}`"),
-            None => format!("the name of `{}` does not say its format", path.display()),
+        let what = match (name, path) {
+            (Some(name), _) => format!("there is no format `{name}`"),
+            (None, Some(path)) => format!("the name of `{}` does not say its format", path.display()),
+            (None, None) => "without a path, a format has to be given".to_owned(),
         };
         misuse(Diagnostic::new(what).with_hint(Some(format!("`to` is one of {}", names.join(", ")))))
     })
+}
+
+/// Checks that nothing is at `path`, unless an interrupted call has left it to be continued: work that takes minutes is not lost for a name.
+pub(crate) fn free(path: &Path, overwrite: bool) -> PyResult<()> {
+    if overwrite || !path.exists() || Draft::partial(path).is_dir() {
+        return Ok(());
+    }
+    let what = Diagnostic::new(format!("`{}` exists", path.display()));
+    Err(misuse(what.with_hint("`overwrite=True` replaces it".to_owned())))
 }
 
 /// Writes `checkpoint` to `path` in another format or other encodings. Nothing is there before all of it is.
@@ -77,7 +87,7 @@ pub(crate) fn convert_to(
     memory: Option<u64>,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<ConvertReport> {
-    let format = format(to, &path)?;
+    let format = format(to, Some(&path))?;
     let layout = weighbridge::layout(layout).map_err(Failure::from)?;
     let encoding = encoding(encode, preset)?;
     let (open, watch) = (opened(checkpoint), Watch::default());
@@ -138,7 +148,7 @@ pub(crate) struct ConvertReport {
 }
 
 impl ConvertReport {
-    fn of(report: convert::ConvertReport) -> ConvertReport {
+    pub(crate) fn of(report: convert::ConvertReport) -> ConvertReport {
         ConvertReport {
             path: report.destination.to_string(),
             params: report.tensors.into_iter().map(Converted::of).collect(),
@@ -241,10 +251,7 @@ pub(crate) fn check(
         let (checkpoint, manifest) = (open()?, verify.map(Manifest::read).transpose()?);
         let options = CheckOptions { deep, verify: manifest.as_ref(), ..CheckOptions::default() };
         let mut pool = Pool::new(self::threads(threads));
-        let each = |done, total| {
-            let _ = watch.at(done, total);
-        };
-        Ok(weighbridge::check::check(&checkpoint, &options, &mut pool, &each)?)
+        Ok(weighbridge::check::check(&checkpoint, &options, &mut pool, &|done, total| watch.at(done, total))?)
     };
     let report = watch.run(py, progress.as_ref(), work)?;
     let findings = report.findings.iter().map(|f| (f.tensor.clone(), f.wrong.to_string())).collect();
@@ -305,9 +312,7 @@ pub(crate) fn diff(
     let work = || -> Result<convert::DiffReport> {
         let (a, b) = (open_a()?, open_b()?);
         let mut pool = Pool::new(self::threads(threads));
-        let mut each = |done: usize, total: usize, _: &str| {
-            let _ = watch.at(done as u64, total as u64);
-        };
+        let mut each = |done: usize, total: usize, _: &str| watch.at(done as u64, total as u64);
         Ok(convert::diff(&a, &b, layout, &mut pool, &mut each)?)
     };
     Ok(DiffReport::of(watch.run(py, progress.as_ref(), work)?))

@@ -4,6 +4,7 @@
 //! conveniences of safetensors) is written in Python, in `python/weighbridge`.
 
 mod checkpoint;
+mod compression;
 mod dlpack;
 mod embedder;
 mod error;
@@ -24,6 +25,8 @@ use pyo3::prelude::*;
 mod _weighbridge {
     #[pymodule_export]
     use super::checkpoint::{Checkpoint, Entry, each, open, selection};
+    #[pymodule_export]
+    use super::compression::{Compressed, CompressedMatrix, compress_to};
     #[pymodule_export]
     use super::embedder::Embedder;
     #[pymodule_export]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -94,3 +95,149 @@ def test_differences_are_told(llama: Path, tmp_path: Path) -> None:
     assert other.max_error == pytest.approx(1, rel=1e-3)
     with pytest.raises(wb.Error, match="layout"):
         wb.diff(llama, llama, layout="hf")  # type: ignore[arg-type]
+
+
+def small(path: Path) -> Path:
+    """A llama of random weights that has a token for each byte."""
+    path.mkdir()
+    vocab, hidden, layers = 256, 64, 2
+    random = np.random.default_rng(1)
+    shapes = {"model.embed_tokens.weight": (vocab, hidden), "model.norm.weight": (hidden,), "lm_head.weight": (vocab, hidden)}
+    for layer in range(layers):
+        prefix = f"model.layers.{layer}."
+        shapes |= {f"{prefix}self_attn.{name}_proj.weight": (hidden, hidden) for name in "qkvo"}
+        shapes |= {f"{prefix}mlp.{name}_proj.weight": (2 * hidden, hidden) for name in ("gate", "up")}
+        shapes[f"{prefix}mlp.down_proj.weight"] = (hidden, 2 * hidden)
+        shapes |= {f"{prefix}{name}.weight": (hidden,) for name in ("input_layernorm", "post_attention_layernorm")}
+    weights = {name: (random.standard_normal(shape) / 4 + (len(shape) == 1)).astype(np.float32) for name, shape in shapes.items()}
+    save_file(weights, path / "model.safetensors", metadata={"format": "pt"})
+    config = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "vocab_size": vocab,
+        "hidden_size": hidden,
+        "intermediate_size": 2 * hidden,
+        "num_hidden_layers": layers,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 4,
+        "max_position_embeddings": 512,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0,
+        "tie_word_embeddings": False,
+        "hidden_act": "silu",
+        "torch_dtype": "float32",
+    }
+    (path / "config.json").write_text(json.dumps(config))
+    # GPT-2's letters for bytes (openai/gpt-2, encoder.py).
+    plain = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    rest = [byte for byte in range(256) if byte not in plain]
+    letters = {byte: chr(byte) for byte in plain} | {byte: chr(256 + n) for n, byte in enumerate(rest)}
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    tokenizer = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [],
+        "normalizer": None,
+        "pre_tokenizer": byte_level,
+        "post_processor": None,
+        "decoder": byte_level,
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": False,
+            "vocab": {letters[byte]: byte for byte in range(256)},
+            "merges": [],
+        },
+    }
+    (path / "tokenizer.json").write_text(json.dumps(tokenizer))
+    return path
+
+
+def test_a_model_is_made_small_with_the_least_loss(tmp_path: Path) -> None:
+    source, text = small(tmp_path / "model"), "the quick brown fox jumps over the lazy dog; " * 100
+    told: list[tuple[str, int, int]] = []
+    made = wb.compress(
+        source, tmp_path / "small.gguf", 5, text=text, progress=lambda step, done, total: told.append((step, done, total))
+    )
+    assert made.report is not None
+    assert Path(made.report.path) == tmp_path / "small.gguf"
+    assert made.nbytes == (tmp_path / "small.gguf").stat().st_size <= made.limit
+    assert made.bits < 8
+    assert {param.scheme for param in made.report.params} == {matrix.scheme for matrix in made.matrices} | {"f32"}
+    assert all(matrix.before == "f32" and 0 < matrix.error < 1 and matrix.cost > 0 for matrix in made.matrices)
+    assert made.expected_kl is not None
+    assert made.kl is not None
+    assert made.kl[0] == pytest.approx(made.expected_kl, rel=2)
+    assert made.kl[0] > 0
+    assert made.top1 is not None
+    assert made.top1[0] > 0.5
+    assert {step for step, _, _ in told} >= {"comparing"}
+    assert all(0 <= done <= total for _, done, total in told)
+    # As the other ways to say it, and as the numbers of `evaluate`.
+    larger = wb.compress(source, None, "8bit", to="gguf", text=text)
+    assert larger.report is None
+    assert larger.kl is None
+    assert larger.expected_kl is not None
+    assert larger.expected_kl < made.expected_kl
+    assert not any(tmp_path.glob("*8bit*"))
+    other = wb.compress(source, tmp_path / "other.gguf", f"{made.nbytes}B", text=text, gptq=True, awq=True)
+    assert other.nbytes <= made.nbytes
+    assert other.kl is not None
+    assert other.kl[0] < made.kl[0]
+    blind = wb.compress(source, tmp_path / "mlx", 5.0, to="mlx")
+    assert (blind.expected_kl, blind.kl) == (None, None)
+
+
+def test_what_cannot_be_made_small_is_said(llama: Path, tmp_path: Path) -> None:
+    path = tmp_path / "small.gguf"
+    with pytest.raises(wb.MisuseError, match="the smallest that there is has"):
+        wb.compress(llama, path, 10_000)
+    with pytest.raises(wb.MisuseError, match="no target `9bit`") as caught:
+        wb.compress(llama, path, "9bit")
+    assert caught.value.hint == "wanted 2bit to 8bit"
+    with pytest.raises(wb.MisuseError, match="how inputs go together") as caught:
+        wb.compress(llama, path, "4bit", gptq=True)
+    assert caught.value.hint == "give a text"
+    with pytest.raises(wb.MisuseError, match="how strong inputs are"):
+        wb.compress(llama, path, "4bit", awq=True)
+    with pytest.raises(wb.MisuseError, match="a format has to be given"):
+        wb.compress(llama, None, "4bit")
+    with pytest.raises(wb.MisuseError, match="no encodings to choose from"):
+        wb.compress(llama, None, "4bit", to="npz")  # type: ignore[arg-type]
+    with pytest.raises(wb.RunError, match="has no tokenizer"):
+        wb.compress(llama, path, "4bit", text="a text")
+    source = small(tmp_path / "model")
+    with pytest.raises(wb.MisuseError, match="6 tokens, and at least 4096 are needed"):
+        wb.compress(source, path, "4bit", text="a text")
+    path.write_bytes(b"mine")
+    with pytest.raises(wb.MisuseError, match=r"small\.gguf` exists"):
+        wb.compress(source, path, "4bit")
+    assert path.read_bytes() == b"mine"
+
+    def stop(step: str, done: int, total: int) -> None:
+        raise RuntimeError(step)
+
+    with pytest.raises(RuntimeError):
+        wb.compress(source, path, "4bit", text="a text " * 3000, overwrite=True, progress=stop)
+    assert path.read_bytes() == b"mine"
+
+
+def test_a_check_and_a_comparison_can_be_ended(tmp_path: Path) -> None:
+    save_file({f"{n:03}": np.ones((512, 512), np.float32) for n in range(200)}, tmp_path / "long.safetensors")
+    seen: list[int] = []
+
+    def stop(done: int, total: int) -> None:
+        seen.append(done)
+        raise RuntimeError(f"{done} of {total}")
+
+    with pytest.raises(RuntimeError):
+        wb.check(tmp_path / "long.safetensors", threads=1, progress=stop)
+    with pytest.raises(RuntimeError):
+        wb.diff(tmp_path / "long.safetensors", tmp_path / "long.safetensors", threads=1, progress=stop)
+    assert len(seen) == 2

@@ -1,8 +1,8 @@
 //! Checks a checkpoint without its model: where its bytes are, whether its values are finite, and whether they have
 //! changed since a manifest was written.
 
-use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::ops::{ControlFlow, Range};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use checkpoint::Checkpoint;
@@ -58,17 +58,17 @@ struct Scratch {
 }
 
 /// Checks `checkpoint` as `options` say, with a few MiB of memory per thread. `each` is called from any thread with the
-/// number of bytes read so far and the total.
+/// number of bytes read so far and the total, and may end it.
 ///
 /// The report lists every problem of the tensors.
 ///
 /// # Errors
-/// If a file cannot be read.
+/// If a file cannot be read, or `each` ends it.
 pub fn check(
     checkpoint: &Checkpoint,
     options: &CheckOptions<'_>,
     pool: &mut Pool,
-    each: &(dyn Fn(u64, u64) + Sync),
+    each: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
 ) -> Result<CheckReport, Error> {
     let started = Instant::now();
     let entries = checkpoint.entries();
@@ -103,16 +103,24 @@ pub fn check(
         }
     }
     let total = work.iter().map(|w| w.ranges(entries).iter().map(len).sum::<u64>()).sum();
-    let done = AtomicU64::new(0);
+    let (done, ended) = (AtomicU64::new(0), AtomicBool::new(false));
     let mut scratch: Vec<Scratch> = (0..pool.threads()).map(|_| Scratch::default()).collect();
     pool.chunks(&mut scratch, &mut work, 1, |scratch, _, work| {
         for work in work {
+            if ended.load(Ordering::Relaxed) {
+                return;
+            }
             let (found, bytes) = work.run(checkpoint, scratch);
             work.found = found;
-            each(done.fetch_add(bytes, Ordering::Relaxed) + bytes, total);
+            if each(done.fetch_add(bytes, Ordering::Relaxed) + bytes, total).is_break() {
+                ended.store(true, Ordering::Relaxed);
+            }
         }
     });
     report.bytes_read = done.into_inner();
+    if ended.into_inner() {
+        return Err(Error::Interrupted { done: report.bytes_read, total });
+    }
 
     let mut leaves: Vec<Vec<Leaf>> = vec![vec![]; entries.len()];
     let mut values: Vec<Option<Values>> = vec![None; entries.len()];

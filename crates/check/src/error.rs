@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tensor::Diagnostics;
+use tensor::{Bytes, Diagnostics};
 
 use crate::finding::Finding;
 use crate::keys::KeyFinding;
@@ -50,6 +50,14 @@ pub enum Error {
         findings: Vec<Finding>,
         /// Every difference beside the tensors.
         keys: Vec<KeyFinding>,
+    },
+    /// The caller ended it.
+    #[error("interrupted: {} of {} were checked", Bytes(*done), Bytes(*total))]
+    Interrupted {
+        /// Bytes that were checked.
+        done: u64,
+        /// Bytes that there are.
+        total: u64,
     },
     /// Loading failed.
     #[error(transparent)]

@@ -160,6 +160,17 @@ impl Failure {
         }
     }
 
+    /// True if Ctrl-C ended it, and there is more to say about that.
+    pub(crate) fn is_interrupted(&self) -> bool {
+        use weighbridge::convert::Error as Convert;
+
+        let Failure::Model(error) = self else { return false };
+        matches!(
+            error,
+            weighbridge::Error::Interrupted { .. } | weighbridge::Error::Convert(Convert::Interrupted { .. })
+        )
+    }
+
     /// The problems with their hints, in the words of the command line.
     #[cfg(feature = "serve")]
     pub(crate) fn diagnostics(&self) -> Diagnostics {
@@ -269,6 +280,7 @@ fn in_words_of_the_command(error: &weighbridge::Error) -> Said {
             let keys: Vec<&str> = losses.iter().map(|loss| loss.key.as_str()).collect();
             said.hint(format!("`--allow-loss {}` converts it anyway", keys.join(",")))
         }
+        weighbridge::Error::ShortText { .. } => said.option(", or `weighbridge calibrate`"),
         weighbridge::Error::Engine(e) => said.option(option(e)),
         _ => said,
     }

@@ -89,6 +89,7 @@ fn main() -> ExitCode {
         Err(failure) => failure,
     };
     let code = match &failure {
+        failure if failure.is_interrupted() => INTERRUPTED,
         _ if matches!(args.command, Command::Diff(_)) => TROUBLE,
         failure if failure.is_usage() => USAGE,
         _ => FAILURE,

@@ -65,24 +65,6 @@ impl Measured {
     }
 }
 
-/// The memory of parts that are there at the same time.
-pub(crate) fn together(parts: impl IntoIterator<Item = Foreseen>) -> Foreseen {
-    parts.into_iter().fold(Foreseen::default(), |sum, part| Foreseen {
-        private: sum.private.saturating_add(part.private),
-        mapped: sum.mapped.saturating_add(part.mapped),
-    })
-}
-
-/// The memory of the largest of some steps.
-pub(crate) fn largest(steps: impl IntoIterator<Item = Foreseen>) -> Option<Foreseen> {
-    steps.into_iter().max_by_key(|step| step.private.saturating_add(step.mapped))
-}
-
-/// Memory that is no file's.
-pub(crate) fn private(bytes: u64) -> Foreseen {
-    Foreseen { private: bytes, mapped: 0 }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -14,6 +14,7 @@ mod solve;
 mod tolerance;
 
 use std::ops::ControlFlow;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use checkpoint::Checkpoint;
@@ -38,6 +39,27 @@ pub enum Target {
     Bits(f64),
     /// As if each matrix had the smallest encoding of this many bits.
     Like(u32),
+}
+
+/// `300MB`: a size. `4.5`: bits for each weight, 32 at most. `4bit`, from 2 to 8: as if each matrix had that.
+impl FromStr for Target {
+    type Err = Diagnostic;
+
+    fn from_str(text: &str) -> Result<Target, Diagnostic> {
+        let lower = text.to_ascii_lowercase();
+        let named =
+            lower.strip_suffix("bit").or(lower.strip_prefix("int")).and_then(|n| n.parse::<u32>().ok());
+        match named {
+            Some(bits @ 2..=8) => return Ok(Target::Like(bits)),
+            Some(_) => return Err(Diagnostic::new("wanted 2bit to 8bit")),
+            None => {}
+        }
+        if let Some(bits) = lower.parse::<f64>().ok().filter(|bits| *bits > 0.0 && *bits <= 32.0) {
+            return Ok(Target::Bits(bits));
+        }
+        let wanted = |_| Diagnostic::new("wanted a size such as 300MB, bits such as 4.5, or 4bit");
+        text.parse().map(|Bytes(bytes)| Target::Bytes(bytes)).map_err(wanted)
+    }
 }
 
 /// An encoding that a matrix may have.
@@ -410,6 +432,28 @@ impl<'a> Guide<'a> {
         Guide {
             importance: imatrix.and_then(|imatrix| imatrix.get(name)),
             sensitivity: imatrix.and_then(|imatrix| imatrix.sensitivity(name)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_a_size_or_bits_or_a_name() {
+        for (text, wanted) in [
+            ("4bit", Some(Target::Like(4))),
+            ("INT8", Some(Target::Like(8))),
+            ("4.5", Some(Target::Bits(4.5))),
+            ("3", Some(Target::Bits(3.0))),
+            ("300MB", Some(Target::Bytes(300_000_000))),
+            ("123456", Some(Target::Bytes(123_456))),
+            ("9bit", None),
+            ("0", None),
+            ("small", None),
+        ] {
+            assert_eq!(text.parse().ok(), wanted, "{text}");
         }
     }
 }

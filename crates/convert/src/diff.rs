@@ -5,6 +5,7 @@ mod keys;
 mod report;
 
 use std::collections::{BTreeSet, HashMap};
+use std::ops::ControlFlow;
 use std::time::Instant;
 
 use checkpoint::Checkpoint;
@@ -21,19 +22,21 @@ pub use keys::KeyDifference;
 pub use report::{Compared, DiffGroup, DiffReport, Outcome, StoredParam};
 
 /// Compares checkpoint `a` with `b`, one parameter after the other, so that memory is bounded by the largest one, as
-/// both store it. `each` is called before each of them, with its index, the number of parameters, and its name.
+/// both store it. `each` is called before each of them, with its index, the number of parameters, and its name, and may
+/// end it.
 ///
 /// With no `layout`, parameters are compared by canonical names if one family claims both checkpoints and both have all
 /// of its parameters, else by stored names.
 ///
 /// # Errors
-/// If `layout` is canonical and that cannot be, or no layout at all; if a file cannot be read, or holds invalid data.
+/// If `layout` is canonical and that cannot be, or no layout at all; if a file cannot be read, or holds invalid data; if
+/// `each` ends it.
 pub fn diff(
     a: &Checkpoint,
     b: &Checkpoint,
     layout: Option<LayoutKind>,
     pool: &mut Pool,
-    each: &mut dyn FnMut(usize, usize, &str),
+    each: &mut dyn FnMut(usize, usize, &str) -> ControlFlow<()>,
 ) -> Result<DiffReport, Error> {
     let started = Instant::now();
     let mut report = DiffReport::default();
@@ -82,7 +85,9 @@ pub fn diff(
         {
             continue;
         }
-        each(i, total, &param.name);
+        if each(i, total, &param.name).is_break() {
+            return Err(Error::Interrupted { kept: None, done: i, total });
+        }
         let (held_a, held_b) = (a.held(i), b.held(j));
         let outcome = if held_a.shape == held_b.shape {
             let (loaded_a, loaded_b) = (a.load(i, pool)?, b.load(j, pool)?);

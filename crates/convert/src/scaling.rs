@@ -14,7 +14,7 @@ use tensor::{Dtype, Scheme, Shape, Stage, StageInput};
 use crate::digest::digest;
 
 /// By how much the columns of matrices are multiplied, and the factors of norms divided, by the names of GGUF.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Scaling {
     matrices: HashMap<String, Arc<Scaled>>,
     norms: HashMap<String, Arc<Scaled>>,

@@ -5,6 +5,7 @@
 
 #![allow(clippy::print_stdout, reason = "examples print what they show")]
 
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use weighbridge::check::{CheckOptions, Manifest, check, load_verified};
@@ -17,7 +18,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut pool = Pool::new(2);
     if !kept.exists() {
         let options = CheckOptions { digests: true, ..CheckOptions::default() };
-        let report = check(&checkpoint, &options, &mut pool, &|_, _| ())?;
+        let report = check(&checkpoint, &options, &mut pool, &|_, _| ControlFlow::Continue(()))?;
         report.manifest.ok_or("digests were asked for")?.write(&kept, false)?;
     }
     let manifest = Manifest::read(&kept)?;

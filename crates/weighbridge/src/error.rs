@@ -133,6 +133,42 @@ pub enum Error {
         /// Whether the caller set the limit.
         is_limit: bool,
     },
+    /// The checkpoint has no tokenizer, or a broken one, and a text was to be read.
+    #[cfg(feature = "engine")]
+    #[error("{}", .0.problems())]
+    Tokenizer(Diagnostics),
+    /// Two models have other tokens for a text.
+    #[cfg(feature = "engine")]
+    #[error(
+        "the tokenizer of `{path}` gives other tokens for this text, from token {at} on, so the models cannot be compared"
+    )]
+    OtherTokens {
+        /// The checkpoint of the second.
+        path: String,
+        /// The place of the first token that differs, from 0.
+        at: usize,
+    },
+    /// A text is too short to calibrate with and to measure on.
+    #[cfg(feature = "convert")]
+    #[error("`{name}` has {found} tokens, and at least {wanted} are needed")]
+    ShortText {
+        /// The text.
+        name: String,
+        /// Its tokens.
+        found: usize,
+        /// Tokens that are needed.
+        wanted: usize,
+    },
+    /// The caller ended it.
+    #[cfg(feature = "convert")]
+    #[error("interrupted: {}", match written {
+        None => "nothing was written".to_owned(),
+        Some(place) => format!("`{place}` is complete; what it lost was not measured"),
+    })]
+    Interrupted {
+        /// The result, if it is complete.
+        written: Option<checkpoint::Location>,
+    },
     /// Running failed, or a checkpoint's tokenizer or chat template cannot be read.
     #[cfg(feature = "engine")]
     #[error(transparent)]
@@ -214,7 +250,15 @@ impl Error {
                 Diagnostics::of(self, Some("use it to plan or to convert".to_owned()))
             }
             #[cfg(feature = "engine")]
-            Error::NotRun { .. } | Error::Recipe { .. } => Diagnostics::of(self, None),
+            Error::NotRun { .. } | Error::Recipe { .. } | Error::OtherTokens { .. } => {
+                Diagnostics::of(self, None)
+            }
+            #[cfg(feature = "engine")]
+            Error::Tokenizer(problems) => problems.clone(),
+            #[cfg(feature = "convert")]
+            Error::ShortText { .. } => Diagnostics::of(self, Some("use a longer text".to_owned())),
+            #[cfg(feature = "convert")]
+            Error::Interrupted { .. } => Diagnostics::of(self, None),
             #[cfg(feature = "engine")]
             Error::Encoder { .. } => {
                 Diagnostics::of(self, Some("make vectors with it, as an `Embedder` does".to_owned()))
@@ -267,12 +311,17 @@ impl Error {
             #[cfg(feature = "engine")]
             Error::NotRunnable { .. } => true,
             #[cfg(feature = "engine")]
-            Error::NoPrompt { .. } => true,
+            Error::NoPrompt { .. } | Error::OtherTokens { .. } => true,
+            #[cfg(feature = "convert")]
+            Error::ShortText { .. } => true,
+            #[cfg(feature = "convert")]
+            Error::Interrupted { .. } => false,
             #[cfg(feature = "engine")]
             Error::NotRun { .. }
             | Error::Encoder { .. }
             | Error::Hears { .. }
             | Error::Recipe { .. }
+            | Error::Tokenizer(_)
             | Error::Memory { .. } => false,
             #[cfg(feature = "speech")]
             Error::NoEar { .. } | Error::Filters { .. } | Error::Sound(_) => false,

@@ -37,6 +37,7 @@
 //! | [`check`] | whether a checkpoint is sound, and what a manifest says | [`check::check`], [`check::Manifest`] |
 //! | [`vllm`] | the layout of vLLM's layers, and the files of its ranks | [`vllm::LAYOUT`] |
 //! | `convert` (feature) | converting and comparing checkpoints | `convert::Conversion`, `convert::diff` |
+//! | `compress` (feature `convert`) | the smallest loss at a given size, measured on a text | `compress::choose` |
 //! | `store` (feature) | keeping what was loaded, for the next start | `store::Cache` |
 //! | `engine` (feature) | running models: sessions, batches, sampling, text | `Runtime`, `engine::generate` |
 //! | `embedder` (feature `engine`) | vectors of texts, as sentence-transformers makes them | `Embedder` |
@@ -66,6 +67,8 @@ pub use ::store;
 #[doc(inline)]
 pub use model::module;
 
+#[cfg(feature = "convert")]
+pub mod compress;
 #[cfg(feature = "engine")]
 pub mod embedder;
 mod error;

@@ -1,10 +1,12 @@
 //! A model that runs, and what it is started with.
 
 mod drafted;
+mod passage;
 mod status;
 
 use std::fmt;
-use std::ops::ControlFlow;
+use std::iter::Sum;
+use std::ops::{Add, ControlFlow};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -26,6 +28,7 @@ use crate::Error;
 use crate::start::{Keeping, Kept, Started, Starting, architecture, isa};
 
 pub use crate::start::{BackendKind, CacheMode, RuntimeOptions};
+pub use passage::Passage;
 pub use status::{CopyStatus, copy_status};
 
 /// Limit on the number of positions that are reserved when the caller gives none.
@@ -61,6 +64,42 @@ pub struct Foreseen {
     pub private: u64,
     /// Parameters that stay in mapped files. They may be resident, and the system takes them back if it needs memory.
     pub mapped: u64,
+}
+
+impl Foreseen {
+    /// Memory that is no file's.
+    pub fn of_private(bytes: u64) -> Foreseen {
+        Foreseen { private: bytes, mapped: 0 }
+    }
+
+    /// All of it.
+    pub fn total(self) -> u64 {
+        self.private.saturating_add(self.mapped)
+    }
+
+    /// The larger of two steps, of which one comes after the other.
+    #[must_use]
+    pub fn max(self, other: Foreseen) -> Foreseen {
+        if other.total() > self.total() { other } else { self }
+    }
+}
+
+/// The memory of parts that are there at the same time.
+impl Add for Foreseen {
+    type Output = Foreseen;
+
+    fn add(self, other: Foreseen) -> Foreseen {
+        Foreseen {
+            private: self.private.saturating_add(other.private),
+            mapped: self.mapped.saturating_add(other.mapped),
+        }
+    }
+}
+
+impl Sum for Foreseen {
+    fn sum<I: Iterator<Item = Foreseen>>(parts: I) -> Foreseen {
+        parts.fold(Foreseen::default(), Add::add)
+    }
 }
 
 impl fmt::Debug for Runtime {

@@ -8,7 +8,7 @@
 (576,)
 
 `weighbridge.torch` and `weighbridge.numpy` make tensors and arrays of it without a copy, `weighbridge.transformers` fills models of
-transformers, and `Runtime`, `Embedder` and `Transcriber` run the model, `convert`, `check` and `diff` work on whole files.
+transformers, and `Runtime`, `Embedder` and `Transcriber` run the model, `convert`, `compress`, `check` and `diff` work on whole files.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ from ._weighbridge import (
     CheckReport,
     Checkpoint,
     Compared,
+    Compressed,
+    CompressedMatrix,
     ConvertReport,
     Converted,
     DiffReport,
@@ -53,6 +55,7 @@ from ._weighbridge import (
     Transcript,
     Word,
     check,
+    compress,
     convert,
     diff,
     evaluate,
@@ -70,6 +73,8 @@ __all__ = [
     "Checkpoint",
     "CheckpointError",
     "Compared",
+    "Compressed",
+    "CompressedMatrix",
     "ConvertError",
     "ConvertReport",
     "Converted",
@@ -101,6 +106,7 @@ __all__ = [
     "Word",
     "__version__",
     "check",
+    "compress",
     "convert",
     "diff",
     "evaluate",

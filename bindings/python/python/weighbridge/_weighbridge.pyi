@@ -18,6 +18,8 @@ __all__ = [
     "CheckReport",
     "Checkpoint",
     "Compared",
+    "Compressed",
+    "CompressedMatrix",
     "ConvertReport",
     "Converted",
     "DiffReport",
@@ -44,6 +46,7 @@ __all__ = [
     "_selection",
     "_vllm_state",
     "check",
+    "compress",
     "convert",
     "diff",
     "evaluate",
@@ -153,6 +156,50 @@ def convert(
 
     Raises:
         ConvertError: everything that the result could not say, or that is in the way, at once.
+    """
+
+def compress(
+    checkpoint: Checkpoint | _Path,
+    path: _Path | None,
+    target: str | float,
+    *,
+    to: Literal["gguf", "hf", "mlx", "npy-dir"] | None = None,
+    text: str | None = None,
+    imatrix: _Path | None = None,
+    policy: _Path | None = None,
+    preset: str | None = None,
+    gptq: bool = False,
+    awq: bool = False,
+    rules: _Path | None = None,
+    allow_missing: Sequence[str] | None = None,
+    allow_loss: Sequence[str] | None = None,
+    allow_requantize: bool = False,
+    overwrite: bool = False,
+    max_shard: int | None = None,
+    threads: int | None = None,
+    memory: int | None = None,
+    progress: Callable[[str, int, int], object] | None = None,
+) -> Compressed:
+    """Chooses an encoding for each matrix, so that all fit into `target` and lose as little as they can, and writes that.
+
+    Args:
+        checkpoint: one that is open, or where it is.
+        path: the file or directory to write; with `None` nothing is written.
+        target: a size (`"300MB"`, or bytes), bits for each weight (`4.5`; up to 32), or `"2bit"` to `"8bit"`: as large as if every matrix
+            had the smallest encoding of at least that many bits.
+        to: the format; by default that of the path's extension.
+        text: runs the model. Three quarters say how much predictions depend on each matrix, the last measures the result.
+        imatrix: a file that says the first (`weighbridge calibrate`): the text is not calibrated with then.
+        policy: a file that limits the encodings of each matrix (`weighbridge compress --print-policy`).
+        preset: the encoding of an HF directory, all of whose matrices have the same: `int8`, `gptq-4bit`, `awq-4bit`.
+        gptq: codes are chosen so that errors of columns make each other good on the text.
+        awq: columns with strong inputs are made larger before they are encoded, and the norm before them smaller.
+        rules, allow_missing, allow_loss, allow_requantize, overwrite, max_shard, memory: as `convert` takes them.
+        progress: is called with what is done (`"measuring"`, `"writing"`, ...), how much of it is done, and how much there is.
+
+    Raises:
+        MisuseError: if no choice is small enough, with the smallest size that there is.
+        ConvertError: as `convert`.
     """
 
 def check(
@@ -529,6 +576,50 @@ class ConvertReport:
     def nbytes_before(self) -> int: ...
     @property
     def nbytes(self) -> int: ...
+
+@final
+class Compressed:
+    """An encoding for each matrix, and what it costs."""
+
+    @property
+    def matrices(self) -> list[CompressedMatrix]: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def limit(self) -> int: ...
+    @property
+    def bits(self) -> float: ...
+    @property
+    def expected_kl(self) -> float | None: ...
+    @property
+    def kl(self) -> tuple[float, float] | None: ...
+    @property
+    def top1(self) -> tuple[float, float] | None: ...
+    @property
+    def ratio(self) -> tuple[float, float] | None: ...
+    @property
+    def report(self) -> ConvertReport | None: ...
+
+@final
+class CompressedMatrix:
+    """A matrix, and the encoding that was chosen for it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def shape(self) -> list[int]: ...
+    @property
+    def before(self) -> str: ...
+    @property
+    def scheme(self) -> str: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def bits(self) -> float: ...
+    @property
+    def error(self) -> float: ...
+    @property
+    def cost(self) -> float: ...
 
 @final
 class Converted:

@@ -6,9 +6,9 @@ use clap::{Args as ClapArgs, ValueEnum};
 use weighbridge::convert::OutputFormat;
 use weighbridge::convert::compress::Target;
 use weighbridge::planner::Preset;
+use weighbridge::tensor::Diagnostic;
 
 use super::convert::{FormatArg, WriteArgs, format};
-use super::size::size;
 use super::{AdapterArgs, AlsoArgs, HtmlFileArgs};
 
 /// A format with encodings to choose from.
@@ -143,41 +143,6 @@ impl CompressArgs {
     }
 }
 
-/// A size, bits for each weight, or a number of bits as a name.
 fn target(text: &str) -> Result<Target, String> {
-    let lower = text.to_ascii_lowercase();
-    let named = lower.strip_suffix("bit").or(lower.strip_prefix("int")).and_then(|n| n.parse::<u32>().ok());
-    match named {
-        Some(bits @ 2..=8) => return Ok(Target::Like(bits)),
-        Some(_) => return Err("wanted 2bit to 8bit".to_owned()),
-        None => {}
-    }
-    if let Some(bits) = lower.parse::<f64>().ok().filter(|bits| *bits > 0.0 && *bits <= 32.0) {
-        return Ok(Target::Bits(bits));
-    }
-    size(text)
-        .map(Target::Bytes)
-        .map_err(|_| "wanted a size such as 300MB, bits such as 4.5, or 4bit".to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_target_is_a_size_or_bits_or_a_name() {
-        for (text, wanted) in [
-            ("4bit", Some(Target::Like(4))),
-            ("INT8", Some(Target::Like(8))),
-            ("4.5", Some(Target::Bits(4.5))),
-            ("3", Some(Target::Bits(3.0))),
-            ("300MB", Some(Target::Bytes(300_000_000))),
-            ("123456", Some(Target::Bytes(123_456))),
-            ("9bit", None),
-            ("0", None),
-            ("small", None),
-        ] {
-            assert_eq!(target(text).ok(), wanted, "{text}");
-        }
-    }
+    text.parse().map_err(|wrong: Diagnostic| wrong.what)
 }

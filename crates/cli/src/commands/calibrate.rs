@@ -10,15 +10,16 @@ use weighbridge::convert::write_calibration;
 use weighbridge::engine::calibrate::{
     CalibrateOptions, Calibration, Inputs, Progress, calibrate, held_bytes,
 };
+use weighbridge::runtime::Foreseen;
 use weighbridge::tensor::{Pattern, counted};
 use weighbridge::{Pool, Runtime};
 
 use super::convert::{free, stop_on_interrupt};
-use super::eval::{LENGTH, text, tokens};
+use super::eval::{LENGTH, text};
 use crate::args::{CacheArg, CalibrateArgs};
 use crate::failure::Failure;
 use crate::json::{self, real};
-use crate::memory::{Memory, private, together};
+use crate::memory::Memory;
 use crate::progress::Line;
 use crate::style;
 
@@ -34,12 +35,12 @@ pub(crate) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
     let threads = options.threads.unwrap_or_else(Pool::available);
     let mut model = Runtime::start(args.model.path(), &options)?;
     crate::progress::streaming(&model);
-    let (tokens, begin) = tokens(&model, &text)?;
+    let passage = model.passage(&text)?;
     let disturbed = (!args.no_sensitivity).then_some(args.sensitivity_tokens);
     let stop = stop_on_interrupt();
     let line = Line::new();
-    let options = CalibrateOptions { length, chunks: args.chunks, begin, disturbed, threads };
-    let found = calibrate(&mut model.predictor(), &tokens, &options, &mut |progress| {
+    let options = CalibrateOptions { length, chunks: args.chunks, begin: passage.begin, disturbed, threads };
+    let found = calibrate(&mut model.predictor(), &passage.tokens, &options, &mut |progress| {
         line.show(|| now(progress));
         if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
@@ -52,7 +53,7 @@ pub(crate) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
     let written = write_calibration(&args.output, model.checkpoint(), &found, (&name, length), args.force)
         .map_err(weighbridge::Error::from)?;
     let held = held_bytes(model.shared(), &options);
-    let measured = memory.so_far(Some(together([model.foreseen(), private(held)])));
+    let measured = memory.so_far(Some(model.foreseen() + Foreseen::of_private(held)));
     let seconds = started.elapsed().as_secs_f64();
     if args.json {
         return Ok(json::print(&json::Calibrate {

@@ -1,6 +1,7 @@
 //! `weighbridge check`: checks a checkpoint without its model.
 
 use std::io::Write;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use weighbridge::check::{CheckOptions, CheckReport, CheckedFile, Finding, Manifest, Wrong};
@@ -48,8 +49,10 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
         CheckOptions { deep: args.deep, digests: args.write_manifest.is_some(), verify: manifest.as_ref() };
     let mut pool = Pool::new(args.threads.map_or_else(Pool::available, usize::from));
     let line = Line::new();
-    let report =
-        weighbridge::check::check(&checkpoint, &options, &mut pool, &|done, total| line.bytes(done, total));
+    let report = weighbridge::check::check(&checkpoint, &options, &mut pool, &|done, total| {
+        line.bytes(done, total);
+        ControlFlow::Continue(())
+    });
     line.clear();
     let report = report?;
     let kept = match (written, &report.manifest, wanted) {

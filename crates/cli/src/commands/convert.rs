@@ -13,13 +13,14 @@ use weighbridge::convert::{
     Conversion, ConvertOptions, ConvertReport, Group, Imatrix, Left, OutputFormat, Progress,
 };
 use weighbridge::planner::Encoding;
+use weighbridge::runtime::Foreseen;
 use weighbridge::tensor::{Bytes, counted};
 
 use crate::args::{ConvertArgs, output};
 use crate::failure::{Failure, INTERRUPTED};
 use crate::json;
 use crate::keys::Doubts;
-use crate::memory::{Measured, Memory, private};
+use crate::memory::{Measured, Memory};
 use crate::progress::{self, Line};
 use crate::style;
 
@@ -68,7 +69,7 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
     });
     line.clear();
     let report = report?;
-    let measured = memory.so_far(Some(private(report.foreseen_memory)));
+    let measured = memory.so_far(Some(Foreseen::of_private(report.foreseen_memory)));
     let groups = report.groups();
     if args.json {
         let document = json::Convert::of(&args.source, &report, &groups, measured.json());

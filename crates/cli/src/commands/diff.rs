@@ -1,6 +1,7 @@
 //! `weighbridge diff`: in what two checkpoints differ.
 
 use std::io::Write;
+use std::ops::ControlFlow;
 
 use weighbridge::Pool;
 use weighbridge::checkpoint::Io;
@@ -29,6 +30,7 @@ pub(crate) fn run(args: &DiffArgs) -> Result<(), Failure> {
     let line = Line::new();
     let report = weighbridge::convert::diff(&a, &b, args.layout(), &mut pool, &mut |i, total, name| {
         line.show(|| format!("[{}/{total}] {name}", i + 1));
+        ControlFlow::Continue(())
     });
     line.clear();
     let report = report?;

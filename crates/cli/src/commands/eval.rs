@@ -10,7 +10,6 @@ use std::time::Instant;
 use weighbridge::engine::eval::{
     Agreement, EncodedTask, EvalOptions, Evaluation, Mean, Part, Task, evaluate, logits_bytes,
 };
-use weighbridge::engine::text::{EncodeOptions, Tokenizer};
 use weighbridge::runtime::Foreseen;
 use weighbridge::tensor::counted;
 use weighbridge::{Pool, Runtime, RuntimeOptions, TensorEntry};
@@ -21,7 +20,7 @@ use crate::args::{CacheArg, EvalArgs};
 use crate::estimate::interval;
 use crate::failure::Failure;
 use crate::json::{self, real};
-use crate::memory::{Memory, private, together};
+use crate::memory::Memory;
 use crate::pages;
 use crate::progress::{self, Line};
 use crate::style;
@@ -64,7 +63,7 @@ pub(crate) fn run(args: &EvalArgs) -> Result<(), Failure> {
     let verdicts = gates.map_or_else(Vec::new, |gates| gates.judge(result, &answered));
     let passed = verdicts.iter().all(Verdict::passed);
     let sides = || [Some(&model), reference.as_ref()].into_iter().flatten();
-    let measured = memory.so_far(Some(together(sides().map(|side| side.foreseen(text.is_some())))));
+    let measured = memory.so_far(Some(sides().map(|side| side.foreseen(text.is_some())).sum()));
     let document = json::Eval {
         model: shown(args.model.path()),
         against: against.map(shown),
@@ -129,7 +128,7 @@ impl Side {
     fn foreseen(&self, is_predicting: bool) -> Foreseen {
         let vocab = self.runtime.shared().vocab();
         let logits = if is_predicting { logits_bytes(vocab) } else { 0 };
-        together([self.runtime.foreseen(), private(logits)])
+        self.runtime.foreseen() + Foreseen::of_private(logits)
     }
 }
 
@@ -161,18 +160,18 @@ fn predicted<'a>(
     reference: Option<&mut Side>,
     (length, options): (usize, &RuntimeOptions),
 ) -> Result<Predicted<'a>, Failure> {
-    let (tokens, begin) = tokens(&model.runtime, text)?;
+    let passage = model.runtime.passage(text)?;
     let mut reference = reference.map(|side| &mut side.runtime);
-    if let (Some(path), Some(reference)) = (&args.against, &reference) {
-        comparable(path, reference, text, &tokens)?;
+    if let Some(reference) = &reference {
+        reference.check_passage(text, &passage)?;
     }
     let threads = options.threads.unwrap_or_else(Pool::available);
     let line = Line::new();
     let result = evaluate(
         &mut model.runtime.predictor(),
         reference.as_mut().map(|reference| reference.predictor()).as_mut(),
-        &tokens,
-        &EvalOptions { length, chunks: args.chunks, begin, threads },
+        &passage.tokens,
+        &EvalOptions { length, chunks: args.chunks, begin: passage.begin, threads },
         &mut |so_far, total| {
             line.show(|| format!("[{}/{total}] perplexity {:.4}", so_far.chunks, so_far.perplexity().0));
             ControlFlow::Continue(())
@@ -181,7 +180,7 @@ fn predicted<'a>(
     line.clear();
     Ok(Predicted {
         path: args.file.as_deref().unwrap_or(Path::new("-")),
-        tokens: tokens.len(),
+        tokens: passage.tokens.len(),
         length,
         result: result.map_err(weighbridge::Error::from)?,
     })
@@ -198,29 +197,6 @@ pub(super) fn text(path: &Path) -> Result<String, Failure> {
         (shown, bytes)
     };
     String::from_utf8(bytes).map_err(|_| Failure::Other(format!("{shown} is not UTF-8")))
-}
-
-/// The tokens of the text, the one that begins texts included, and that one.
-pub(super) fn tokens(runtime: &Runtime, text: &str) -> Result<(Vec<u32>, Option<u32>), Failure> {
-    let failed = |e: &dyn std::fmt::Display| Failure::Other(e.to_string());
-    let tokenizer: &Tokenizer = runtime.tokenizer().map_err(|e| failed(&e.diagnostics()))?;
-    let begin = tokenizer.bos().filter(|_| tokenizer.adds_bos());
-    let options = EncodeOptions { add_special: false, parse_special: false };
-    let encoded = tokenizer.encode(text, options).map_err(|e| failed(&e.diagnostics()))?;
-    Ok((begin.into_iter().chain(encoded).collect(), begin))
-}
-
-/// Refuses a reference that has other tokens than `wanted`.
-fn comparable(path: &Path, reference: &Runtime, text: &str, wanted: &[u32]) -> Result<(), Failure> {
-    let (found, _) = tokens(reference, text)?;
-    if found == wanted {
-        return Ok(());
-    }
-    let same = found.iter().zip(wanted).take_while(|(a, b)| a == b).count();
-    Err(Failure::Usage(format!(
-        "the tokenizer of `{}` gives other tokens for this text, from token {same} on, so the models cannot be compared",
-        path.display()
-    )))
 }
 
 pub(super) fn pair(mean: &Mean) -> (f64, f64) {

@@ -154,6 +154,7 @@ fn a_conversion_that_is_interrupted_is_continued() {
     let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(killed.success());
     let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(
         text.starts_with("error: interrupted: ") && text.contains(" of 272 tensors are kept in `"),

@@ -172,7 +172,8 @@ fn a_quantised_gguf_as_a_directory_has_the_same_values_and_tokens() {
         let report = convert(&model(name), &hf, OutputFormat::Hf, &[]);
         assert!(report.tensors.iter().any(|t| t.rule.starts_with("decoded: hf has no q")), "{name}");
         let (gguf, hf) = (open(model(name)).unwrap(), open(&hf).unwrap());
-        let found = diff(&gguf, &hf, None, &mut Pool::new(2), &mut |_, _, _| ()).unwrap();
+        let found =
+            diff(&gguf, &hf, None, &mut Pool::new(2), &mut |_, _, _| ControlFlow::Continue(())).unwrap();
         assert!(found.only_a.is_empty() && found.only_b.is_empty(), "{name}");
         for param in &found.params {
             let norm = name == "gemma3" && param.name.contains("norm");

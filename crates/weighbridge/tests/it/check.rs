@@ -14,7 +14,7 @@ use crate::{golden, model};
 const DEEP: CheckOptions<'_> = CheckOptions { deep: true, digests: true, verify: None };
 
 fn checked(path: &Path, options: &CheckOptions<'_>, threads: usize) -> CheckReport {
-    check(&open(path).unwrap(), options, &mut Pool::new(threads), &|_, _| ()).unwrap()
+    check(&open(path).unwrap(), options, &mut Pool::new(threads), &|_, _| ControlFlow::Continue(())).unwrap()
 }
 
 fn manifest(path: &Path, threads: usize) -> Manifest {

@@ -9,7 +9,10 @@ use weighbridge::{LayoutKind, Pool, open};
 use crate::golden;
 
 fn differ(a: &Path, b: &Path, layout: Option<LayoutKind>, threads: usize) -> DiffReport {
-    diff(&open(a).unwrap(), &open(b).unwrap(), layout, &mut Pool::new(threads), &mut |_, _, _| ()).unwrap()
+    diff(&open(a).unwrap(), &open(b).unwrap(), layout, &mut Pool::new(threads), &mut |_, _, _| {
+        ControlFlow::Continue(())
+    })
+    .unwrap()
 }
 
 fn convert(source: &Path, to: &Path, format: OutputFormat, rules: &[&str], preset: Option<&str>) {

@@ -11,17 +11,23 @@ use weighbridge::{LayoutKind, Pool, open, plan};
 use crate::{golden, model};
 
 fn differ(a: &Path, b: &Path) -> DiffReport {
-    diff(&open(a).unwrap(), &open(b).unwrap(), None, &mut Pool::new(2), &mut |_, _, _| ()).unwrap()
+    diff(&open(a).unwrap(), &open(b).unwrap(), None, &mut Pool::new(2), &mut |_, _, _| {
+        ControlFlow::Continue(())
+    })
+    .unwrap()
 }
 
 fn manifest(path: &Path) -> Manifest {
     let options = CheckOptions { digests: true, ..CheckOptions::default() };
-    check(&open(path).unwrap(), &options, &mut Pool::new(2), &|_, _| ()).unwrap().manifest.unwrap()
+    check(&open(path).unwrap(), &options, &mut Pool::new(2), &|_, _| ControlFlow::Continue(()))
+        .unwrap()
+        .manifest
+        .unwrap()
 }
 
 fn held(path: &Path, wanted: &Manifest) -> CheckReport {
     let options = CheckOptions { verify: Some(wanted), ..CheckOptions::default() };
-    check(&open(path).unwrap(), &options, &mut Pool::new(2), &|_, _| ()).unwrap()
+    check(&open(path).unwrap(), &options, &mut Pool::new(2), &|_, _| ControlFlow::Continue(())).unwrap()
 }
 
 /// Writes the GGUF of a tiny llama with `more` pairs, which replace its own of the same key.

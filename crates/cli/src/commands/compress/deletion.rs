@@ -5,23 +5,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use weighbridge::Checkpoint;
-use weighbridge::checkpoint::{Held, Identity, Removal};
-use weighbridge::convert::Error as ConvertError;
+use weighbridge::checkpoint::{Identity, Removal};
 
 use crate::failure::Failure;
 use crate::json;
-
-/// The result, if it was `verified`: one that is not what it should be is not continued.
-pub(super) fn sound(result: Held, verified: Result<(), ConvertError>) -> Result<Held, Failure> {
-    match verified {
-        Ok(()) => Ok(result),
-        Err(error @ ConvertError::Interrupted { .. }) => Err(error.into()),
-        Err(error) => {
-            result.release()?;
-            Err(error.into())
-        }
-    }
-}
 
 /// The files that hold the weights of `checkpoint`, each as it was when it was opened.
 pub(super) fn weights(checkpoint: &Checkpoint) -> Result<Vec<(PathBuf, Identity)>, Failure> {
