@@ -5,6 +5,7 @@
 //! many. Each sequence has the tokens that it has alone, whatever is beside it.
 
 mod prefixes;
+mod suspended;
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,6 +17,7 @@ use crate::sampler::Sampler;
 use crate::{BATCH, Error, KvKind, Logits, Runner, Sampled, Session, Stats, Stop};
 
 use prefixes::Prefixes;
+pub use suspended::Suspended;
 
 /// The limits of a [`Scheduler`].
 #[derive(Clone, Copy, Debug)]
@@ -138,6 +140,12 @@ enum Ended {
 }
 
 impl Turn {
+    /// Positions whose logits were told, while some of the prompt are still to be.
+    fn told(&self) -> Option<usize> {
+        let untold = self.untold.len();
+        (untold > 0).then(|| self.stats.prompt_tokens - 1 - untold)
+    }
+
     /// Tells the next token of the prompt, or samples the next after it.
     fn take(&mut self, logits: &[f32], each: &mut dyn FnMut(RequestId, Event<'_>) -> ControlFlow<Stop>) {
         if let Some(token) = self.untold.next() {
@@ -274,11 +282,16 @@ impl Scheduler {
         self.places.clear();
         for (place, running) in self.running.iter_mut().enumerate().filter(|(_, running)| running.rows > 0) {
             let Running { session, text, rows, .. } = running;
-            let (from, to) = (session.position(), session.position() + *rows);
-            let logits = match (self.turns[place].untold.len(), to == text.len()) {
-                (0, false) => Logits::None,
-                (0, true) => Logits::Last,
-                _ => Logits::All,
+            let (from, mut to) = (session.position(), session.position() + *rows);
+            let logits = match self.turns[place].told() {
+                None if to == text.len() => Logits::Last,
+                None => Logits::None,
+                // They were told before the weights changed.
+                Some(told) if from < told => {
+                    to = to.min(told);
+                    Logits::None
+                }
+                Some(_) => Logits::All,
             };
             parts.push(BatchItem { session, tokens: &text[from..to], logits });
             self.places.push(place);

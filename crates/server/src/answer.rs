@@ -11,7 +11,7 @@ use crate::host::now;
 use crate::prepare::{Common, Prepared};
 use crate::refusal::Refusal;
 use crate::service::{Service, refusal};
-use crate::shapes::{Head, Logprob, Usage};
+use crate::shapes::{Fingerprint, Head, Logprob, Usage};
 use crate::stream::{Events, Flow, Kind, streamed};
 use crate::work::{Ending, Likely, Logprobs, News, Said};
 
@@ -32,12 +32,21 @@ pub(crate) struct Whole {
     pub(crate) text: String,
     pub(crate) tokens: Vec<Likely>,
     pub(crate) ending: Ending,
+    /// The numbers of the weights that made it, the first and the last.
+    weights: Option<(u64, u64)>,
 }
 
 impl Whole {
     /// An empty one.
     pub(crate) fn new() -> Whole {
-        Whole { text: String::new(), tokens: vec![], ending: Ending::default() }
+        Whole { text: String::new(), tokens: vec![], ending: Ending::default(), weights: None }
+    }
+
+    fn add(&mut self, said: Said) {
+        self.text.push_str(&said.text);
+        self.tokens.extend(said.tokens);
+        let (first, _) = self.weights.unwrap_or((said.weights, said.weights));
+        self.weights = Some((first, said.weights));
     }
 }
 
@@ -64,8 +73,11 @@ impl Answer {
     }
 
     /// What the answer begins with.
-    pub(crate) fn head(&self, object: &'static str) -> Head<'_> {
-        Head { id: &self.id, object, created: self.created, model: self.service.name() }
+    pub(crate) fn head(&self, object: &'static str, texts: &[Whole]) -> Head<'_> {
+        let made = texts.iter().filter_map(|text| text.weights);
+        let made = made.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
+        let (id, model) = (&self.id, self.service.name());
+        Head { id, object, created: self.created, model, system_fingerprint: Fingerprint::of(made) }
     }
 
     /// Waits for all texts.
@@ -80,8 +92,7 @@ impl Answer {
                 None => return Err(Refusal::failed("the engine has ended")),
             };
             let Some(text) = texts.get_mut(index) else { continue };
-            text.text.push_str(&said.text);
-            text.tokens.extend(said.tokens);
+            text.add(said);
             if let Some((ending, stats)) = ended {
                 usage.add(&stats, index % self.n == 0);
                 text.ending = ending;
@@ -143,10 +154,11 @@ impl<S: Pieces> Flow for Stream<S> {
         match news {
             Some(News::Said { index, said }) => self.shape.piece(index, said, None, events),
             Some(News::Ended { index, said, ending, stats }) => {
+                let last = Said { weights: said.weights, ..Said::default() };
                 if !said.text.is_empty() || !said.tokens.is_empty() {
                     self.shape.piece(index, said, None, events);
                 }
-                self.shape.piece(index, Said::default(), Some(&ending), events);
+                self.shape.piece(index, last, Some(&ending), events);
                 self.usage.add(&stats, index % self.n == 0);
                 self.left -= 1;
                 if self.left == 0 {

@@ -43,8 +43,9 @@ pub(crate) async fn answer(
         return Ok(chunks::stream(answer, include_usage, shape));
     }
     let (texts, usage) = answer.whole().await?;
+    let head = answer.head("chat.completion", &texts);
     let choices = texts.into_iter().enumerate().map(|(index, whole)| shape.whole(index, whole)).collect();
-    Ok(Json(ChatCompletion { head: answer.head("chat.completion"), choices, usage }).into_response())
+    Ok(Json(ChatCompletion { head, choices, usage }).into_response())
 }
 
 /// Reads a request: how many likely tokens are told beside each, and the rest.

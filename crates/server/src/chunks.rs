@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::answer::{Answer, Pieces};
 use crate::refusal::Refusal;
 use crate::service::Service;
-use crate::shapes::{Chunk, Head, Usage, finish_reason};
+use crate::shapes::{Chunk, Fingerprint, Head, Usage, finish_reason};
 use crate::stream::Events;
 use crate::work::{Ending, Said};
 
@@ -46,10 +46,11 @@ struct Chunks<S> {
 }
 
 impl<S: Shape> Chunks<S> {
-    fn chunk(&self, choices: Vec<S::Choice>, usage: Option<Usage>, events: &mut Events) {
+    fn chunk(&self, choices: Vec<S::Choice>, usage: Option<Usage>, weights: u64, events: &mut Events) {
         let usage = self.include_usage.then_some(usage);
         let model = self.service.name();
-        let head = Head { id: &self.id, object: S::OBJECT, created: self.created, model };
+        let (id, system_fingerprint) = (&self.id, Fingerprint::one(weights));
+        let head = Head { id, object: S::OBJECT, created: self.created, model, system_fingerprint };
         events.add(&Chunk { head, choices, usage });
     }
 }
@@ -58,21 +59,22 @@ impl<S: Shape> Pieces for Chunks<S> {
     fn begin(&mut self, events: &mut Events) {
         for index in 0..self.count {
             if let Some(choice) = self.shape.begin(index) {
-                self.chunk(vec![choice], None, events);
+                self.chunk(vec![choice], None, self.service.weights(), events);
             }
         }
     }
 
     fn piece(&mut self, index: usize, said: Said, end: Option<&Ending>, events: &mut Events) {
         let finish = end.map(|end| finish_reason(end.stop));
+        let weights = said.weights;
         for choice in self.shape.piece(index, said, finish) {
-            self.chunk(vec![choice], None, events);
+            self.chunk(vec![choice], None, weights, events);
         }
     }
 
     fn end(&mut self, usage: Usage, events: &mut Events) {
         if self.include_usage {
-            self.chunk(vec![], Some(usage), events);
+            self.chunk(vec![], Some(usage), self.service.weights(), events);
         }
         events.text("[DONE]");
     }

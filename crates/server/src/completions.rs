@@ -54,13 +54,14 @@ pub(crate) async fn answer(
     let (texts, usage) = answer.whole().await?;
     let choice = |(index, whole): (usize, Whole)| {
         let begin = shape.echo(index).unwrap_or_default();
-        let said = Said { text: whole.text, tokens: whole.tokens };
+        let said = Said { text: whole.text, tokens: whole.tokens, ..Said::default() };
         let mut choice = shape.choice(index, said, Some(finish_reason(whole.ending.stop)));
         choice.text.insert_str(0, &begin);
         choice
     };
+    let head = answer.head("text_completion", &texts);
     let choices = texts.into_iter().enumerate().map(choice).collect();
-    Ok(Json(Completion { head: answer.head("text_completion"), choices, usage }).into_response())
+    Ok(Json(Completion { head, choices, usage }).into_response())
 }
 
 /// The fields of a request.

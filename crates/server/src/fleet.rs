@@ -4,6 +4,7 @@
 //! been used least lately make room. None is taken from a request: a model leaves memory when its last request has ended, and requests
 //! that come for it meanwhile wait until it is loaded again.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,12 +12,14 @@ use serde_json::Value;
 use tokio::sync::{Semaphore, oneshot, watch};
 use weighbridge::Task;
 use weighbridge::load::available_memory;
+use weighbridge::tensor::Diagnostic;
 
 use crate::error::Error;
 use crate::host::{Host, Shared, has_name, not_served, own_names, places, untagged};
 use crate::live::{Held, Live};
-use crate::offer::Offer;
+use crate::offer::{Loaded, Offer, Served};
 use crate::refusal::Refusal;
+use crate::work::Renew;
 
 /// How long a model that could not be loaded is not tried again.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -39,6 +42,8 @@ pub(crate) struct Entry {
     slot: Mutex<Slot>,
     /// One for each request that waits until it is loaded.
     waiting: Semaphore,
+    /// The number of the weights that were loaded last.
+    weights: AtomicU64,
 }
 
 /// Where a model stands.
@@ -149,7 +154,13 @@ impl Entry {
         self.slot().failed = None;
     }
 
+    /// The number of the weights that are loaded next.
+    fn next_weights(&self) -> u64 {
+        self.weights.load(Ordering::Relaxed) + 1
+    }
+
     fn set(&self, live: Live) -> Option<Arc<Live>> {
+        self.weights.store(live.host.weights(), Ordering::Relaxed);
         let mut slot = self.slot();
         slot.failed = None;
         slot.known =
@@ -180,6 +191,7 @@ impl Fleet {
                 offer: Arc::new(offer),
                 slot: Mutex::default(),
                 waiting: Semaphore::new(waiting),
+                weights: AtomicU64::new(0),
             })
         };
         let entries = offers.into_iter().map(entry).collect();
@@ -193,7 +205,7 @@ impl Fleet {
             if others > 0 && others.saturating_add(entry.bytes()) > budget {
                 continue;
             }
-            let started = Live::start(&fleet.shared, &entry.offer, fleet.limit(others));
+            let started = Live::start(&fleet.shared, &entry.offer, fleet.limit(others), entry.next_weights());
             if others == 0 || !fleet.is_tight(&started, others) {
                 match started {
                     Ok(live) => drop(entry.set(live)),
@@ -329,7 +341,9 @@ impl Fleet {
             let (shared, offer) = (Arc::clone(&self.shared), Arc::clone(&entry.offer));
             let others = self.resident_bytes();
             let limit = self.limit(others);
-            let started = tokio::task::spawn_blocking(move || Live::start(&shared, &offer, limit)).await;
+            let weights = entry.next_weights();
+            let start = move || Live::start(&shared, &offer, limit, weights);
+            let started = tokio::task::spawn_blocking(start).await;
             let started = started.map_err(|_| Refusal::not_loaded(entry.name()))?;
             let other = if self.is_tight(&started, others) {
                 self.least_used(entry).or_else(|| entry.slot().live.take())
@@ -408,6 +422,40 @@ impl Fleet {
             // Until it has left, it takes room.
             retired(old).await;
         }
+    }
+
+    /// Reads a model anew, and has the texts that run go on with the new weights from their next token on. It is told when they do.
+    /// Without room for both, the old ones leave first, and if the new ones cannot be read, these texts end with an error.
+    pub(crate) async fn renew(&self, entry: &Arc<Entry>, tell: oneshot::Sender<Result<(), Refusal>>) {
+        let moving = self.moving.lock().await;
+        let live = entry.live().filter(|live| live.is_renewable() && !live.is_dead());
+        let Some(live) = live else {
+            // Nothing runs that could go on.
+            drop(moving);
+            return self.reload(entry, tell).await;
+        };
+        let resident = self.resident_bytes();
+        let has_room = resident.saturating_add(entry.bytes()) <= self.budget;
+        let beside = if has_room { resident } else { resident.saturating_sub(live.size.bytes) };
+        let (offer, limit) = (Arc::clone(&entry.offer), self.limit(beside));
+        let load = move || match (offer.load)(limit) {
+            Ok(Loaded { served: Served::Text(runtime), .. }) => Ok(runtime),
+            Ok(_) => Err(Diagnostic::new("the new files continue no texts").into()),
+            Err(why) => Err(why.problems),
+        };
+        let (done, result) = oneshot::channel();
+        let weights = entry.next_weights();
+        let renew = Renew { load: Box::new(load), has_room, weights, tell: done };
+        let is_sent = live.renew(renew);
+        // Whoever ends it waits until nobody holds it.
+        drop(live);
+        let result = if is_sent { result.await.ok() } else { None };
+        let result = result.unwrap_or_else(|| Err(Refusal::not_loaded(entry.name())));
+        if result.is_ok() {
+            entry.weights.store(weights, Ordering::Relaxed);
+        }
+        let _ = tell.send(result);
+        drop(moving);
     }
 
     /// Takes models out of memory that nobody has used for `idle`, for as long as the server runs.

@@ -10,7 +10,7 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use weighbridge::{Checkpoint, Task, TensorEntry};
 
 use crate::metrics::{Metrics, ModelMetrics};
-use crate::offer::ModelPage;
+use crate::offer::{ModelPage, Offer};
 use crate::options::Options;
 use crate::pace::Pace;
 use crate::refusal::Refusal;
@@ -48,6 +48,8 @@ pub(crate) struct Host {
     pub(crate) pace: Arc<Pace>,
     /// One for each sequence that runs or waits.
     places: Arc<Semaphore>,
+    /// The number of the weights that are run: how often the model was loaded or renewed since the server started.
+    weights: AtomicU64,
 }
 
 impl Deref for Host {
@@ -139,22 +141,34 @@ pub(crate) async fn within<F: Future>(deadline: Option<Instant>, answer: F) -> F
 impl Host {
     pub(crate) fn new(
         shared: &Arc<Shared>,
-        names: &[String],
-        parallel: usize,
+        offer: &Offer,
         page: Option<ModelPage>,
         about: About,
+        weights: u64,
     ) -> Host {
+        let (names, parallel) = (&offer.names, offer.parallel);
         let places = places(parallel, shared.options.queue);
         Host {
             metrics: shared.metrics.of(own_names(names).next().map_or("model", String::as_str)),
             shared: Arc::clone(shared),
-            names: names.to_vec(),
+            names: names.clone(),
             about,
             parallel,
             page,
             pace: Arc::new(Pace::new(parallel)),
             places: Arc::new(Semaphore::new(places)),
+            weights: AtomicU64::new(weights),
         }
+    }
+
+    /// The number of the weights that are run.
+    pub(crate) fn weights(&self) -> u64 {
+        self.weights.load(Ordering::Relaxed)
+    }
+
+    /// Others are run from now on.
+    pub(crate) fn renewed(&self, weights: u64) {
+        self.weights.store(weights, Ordering::Relaxed);
     }
 
     /// The name of the model.

@@ -19,13 +19,14 @@ use crate::error::Error;
 use crate::host::{About, Files, Host, Shared};
 use crate::inbox::Inbox;
 use crate::offer::{Chat, Loaded, ModelPage, Offer, Served};
+use crate::openapi;
 use crate::rerank::Scores;
 use crate::routes::{self, Serves, with_short};
 use crate::service::Service;
 #[cfg(feature = "speech")]
 use crate::speech::{self, Sounds};
 use crate::template::Template;
-use crate::{openapi, work};
+use crate::work::{self, Order, Renew};
 
 /// Bytes of a thread's stack: as many as a process begins with.
 const STACK: usize = 8 << 20;
@@ -40,6 +41,8 @@ pub(crate) struct Live {
     pub(crate) size: Size,
     /// Has its thread end, once it has done what was asked.
     close: Box<dyn Fn() + Send + Sync>,
+    /// Has it go on with other weights; `None` if what it runs is not worth that.
+    renew: Option<Box<dyn Fn(Renew) -> bool + Send + Sync>>,
     /// Requests that are read.
     requests: watch::Sender<usize>,
     /// When it was seen to be used.
@@ -53,20 +56,22 @@ impl Live {
         shared: &Arc<Shared>,
         offer: &Arc<Offer>,
         memory: Option<u64>,
+        weights: u64,
     ) -> Result<Live, Error> {
         let (ready, told) = channel();
         let (of_thread, own) = (Arc::clone(shared), Arc::clone(offer));
         let thread = std::thread::Builder::new().name("model".to_owned()).stack_size(STACK);
-        let thread = thread.spawn(move || run(&of_thread, &own, memory, &ready)).map_err(Error::Io)?;
+        let thread =
+            thread.spawn(move || run(&of_thread, &own, (memory, weights), &ready)).map_err(Error::Io)?;
         let Ok(told) = told.recv() else {
             // It has said why.
             let _ = thread.join();
             return Err(Error::Io(std::io::Error::other("the thread that loads the model has ended")));
         };
-        let Ready { router, host, api, size, close } = told?;
+        let Ready { router, host, api, size, close, renew } = told?;
         host.metrics.loaded();
         let (requests, _) = watch::channel(0);
-        Ok(Live { router, host, api, size, close, requests, used: Mutex::new(Instant::now()), thread })
+        Ok(Live { router, host, api, size, close, renew, requests, used: Mutex::new(Instant::now()), thread })
     }
 
     /// True if its thread has ended by itself, which a panic does.
@@ -95,6 +100,16 @@ impl Live {
         // The sender is there as long as this is.
         let _ = requests.wait_for(|requests| *requests == 0).await;
         self.host.is_free().await;
+    }
+
+    /// Has it go on with other weights, whatever it runs. Returns whether it can.
+    pub(crate) fn renew(&self, renew: Renew) -> bool {
+        self.renew.as_ref().is_some_and(|own| own(renew))
+    }
+
+    /// True if it can go on with other weights in the middle of an answer.
+    pub(crate) fn is_renewable(&self) -> bool {
+        self.renew.is_some()
     }
 
     /// Waits until its memory is free.
@@ -148,6 +163,7 @@ struct Ready {
     api: Value,
     size: Size,
     close: Box<dyn Fn() + Send + Sync>,
+    renew: Option<Box<dyn Fn(Renew) -> bool + Send + Sync>>,
 }
 
 impl Ready {
@@ -155,6 +171,7 @@ impl Ready {
         let own = Arc::clone(service);
         Ready {
             close: Box::new(move || own.close()),
+            renew: None,
             router: routes::router(service),
             host: Arc::clone(service.host()),
             api: openapi::described(&with_short(S::routes()), &**service),
@@ -167,16 +184,14 @@ impl Ready {
 type Tell = Sender<Result<Ready, Error>>;
 
 /// The thread: loads a model, says that it is ready, and runs it until nobody can ask any more.
-fn run(shared: &Arc<Shared>, offer: &Offer, memory: Option<u64>, tell: &Tell) {
+fn run(shared: &Arc<Shared>, offer: &Offer, (memory, weights): (Option<u64>, u64), tell: &Tell) {
     let loaded = (offer.load)(memory).map_err(Error::Model);
     let ran = loaded.and_then(|loaded| {
         let Loaded { served, chat, page } = loaded;
         let size = Size { bytes: served.bytes(), is_streaming: served.is_streaming() };
-        let host = |page: Option<ModelPage>, about| {
-            Arc::new(Host::new(shared, &offer.names, offer.parallel, page, about))
-        };
+        let host = |page: Option<ModelPage>, about| Arc::new(Host::new(shared, offer, page, about, weights));
         match served {
-            Served::Text(runtime) => text(*runtime, chat, |about| host(page, about), size, tell),
+            Served::Text(runtime) => text(runtime, chat, |about| host(page, about), size, tell),
             Served::Vectors(embedder) => vectors(*embedder, |about| host(page, about), size, tell),
             Served::Scores(reranker) => {
                 scores(*reranker, |about| host(page, about), size, tell);
@@ -196,7 +211,7 @@ fn run(shared: &Arc<Shared>, offer: &Offer, memory: Option<u64>, tell: &Tell) {
 }
 
 fn text(
-    runtime: Runtime,
+    runtime: Box<Runtime>,
     chat: Option<Chat>,
     host: impl FnOnce(About) -> Arc<Host>,
     size: Size,
@@ -224,13 +239,17 @@ fn text(
         bytes: (session.bytes() as u64).saturating_mul(sessions),
     };
     let scheduler = Scheduler::new(session.kind(), bounds);
-    let (inbox, jobs) = Inbox::new();
+    let (inbox, orders) = Inbox::new();
     let service = Arc::new(Service::new(&runtime, &tokenizer, template, Arc::clone(&host), inbox));
     let ends = service.ends();
-    let _ = tell.send(Ok(Ready::new(&service, size)));
+    let own = Arc::clone(&service);
+    let renew = move |renew| own.inbox.send(Order::Renew(renew));
+    let ready = Ready::new(&service, size);
+    let _ = tell.send(Ok(Ready { renew: Some(Box::new(renew)), ..ready }));
     drop(service);
-    // Ends when nobody is left who could send a job.
-    work::Engine::new(runtime, scheduler, &tokenizer, ends, host).run(jobs);
+    let positions = runtime.session().capacity();
+    // Ends when nobody is left who could send an order.
+    work::Engine::new(positions, &tokenizer, ends, host).run(runtime, scheduler, orders);
     Ok(())
 }
 

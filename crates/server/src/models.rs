@@ -101,20 +101,45 @@ pub(crate) fn asked(fields: &mut Fields) -> Option<String> {
     name
 }
 
-/// The model that a request is to move. Only a server with keys lets it.
-async fn moved(fleet: &Fleet, request: Request) -> Result<Arc<Entry>, Refusal> {
+/// What becomes of the answers that are being made when a model is read anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// They are made by the old weights.
+    Wait,
+    /// They go on with the new ones.
+    Keep,
+}
+
+/// Reads what becomes of running answers. The names are those of vLLM's `/pause`.
+pub(crate) fn mode(fields: &mut Fields) -> Mode {
+    match fields.text("mode").as_deref() {
+        None | Some("wait") => Mode::Wait,
+        Some("keep") => Mode::Keep,
+        Some(_) => {
+            fields.problem("mode", "wanted `wait` or `keep`");
+            Mode::Wait
+        }
+    }
+}
+
+/// The model that a request is to move, and what else `read` finds in the request. Only a server with keys lets it.
+async fn moved<T>(
+    fleet: &Fleet,
+    request: Request,
+    read: impl FnOnce(&mut Fields) -> T,
+) -> Result<(Arc<Entry>, T), Refusal> {
     if fleet.shared.keys.is_empty() {
         return Err(Refusal::forbidden("models are moved with a key alone, and this server has none"));
     }
     let mut fields = Fields::of_body(&body(&fleet.shared, request).await?)?;
-    let name = asked(&mut fields);
+    let (name, more) = (asked(&mut fields), read(&mut fields));
     fields.end()?;
-    fleet.find(None, &name.unwrap_or_default()).cloned()
+    Ok((Arc::clone(fleet.find(None, &name.unwrap_or_default())?), more))
 }
 
 /// `POST /models/load`, as llama.cpp's server has it.
 pub(crate) async fn load(State(fleet): State<Arc<Fleet>>, request: Request) -> Result<Json<Done>, Refusal> {
-    let entry = moved(&fleet, request).await?;
+    let (entry, ()) = moved(&fleet, request, |_| ()).await?;
     entry.forgive();
     fleet.held(&entry).await?;
     Ok(Json(Done { success: true }))
@@ -122,7 +147,7 @@ pub(crate) async fn load(State(fleet): State<Arc<Fleet>>, request: Request) -> R
 
 /// `POST /models/unload`, as llama.cpp's server has it.
 pub(crate) async fn unload(State(fleet): State<Arc<Fleet>>, request: Request) -> Result<Json<Done>, Refusal> {
-    let entry = moved(&fleet, request).await?;
+    let (entry, ()) = moved(&fleet, request, |_| ()).await?;
     // It goes on when the client leaves.
     let unloaded = tokio::spawn(async move { fleet.unload(&entry).await }).await;
     unloaded.map_err(|_| Refusal::stopping())?;
@@ -131,10 +156,15 @@ pub(crate) async fn unload(State(fleet): State<Arc<Fleet>>, request: Request) ->
 
 /// `POST /models/reload`: its files have changed.
 pub(crate) async fn reload(State(fleet): State<Arc<Fleet>>, request: Request) -> Result<Json<Done>, Refusal> {
-    let entry = moved(&fleet, request).await?;
+    let (entry, mode) = moved(&fleet, request, mode).await?;
     let (tell, told) = oneshot::channel();
     // It goes on when the client leaves.
-    tokio::spawn(async move { fleet.reload(&entry, tell).await });
+    tokio::spawn(async move {
+        match mode {
+            Mode::Wait => fleet.reload(&entry, tell).await,
+            Mode::Keep => fleet.renew(&entry, tell).await,
+        }
+    });
     told.await.unwrap_or_else(|_| Err(Refusal::stopping()))?;
     Ok(Json(Done { success: true }))
 }

@@ -512,7 +512,7 @@ impl Lines {
     /// An answer that is complete.
     fn whole(mut self, whole: Whole, usage: Usage) -> Value {
         let mut all = Delta::default();
-        for delta in self.deltas(Said { text: whole.text, tokens: vec![] }, true) {
+        for delta in self.deltas(Said { text: whole.text, ..Said::default() }, true) {
             all.add(delta);
         }
         self.ending = Some(whole.ending);

@@ -154,6 +154,13 @@ impl Refusal {
         Refusal::new(StatusCode::SERVICE_UNAVAILABLE, SERVER, Some("model_not_loaded"), message)
     }
 
+    /// Files that were to have other weights of a model differ in more.
+    pub(crate) fn other_model(unlike: &[String]) -> Refusal {
+        let message = format!("the files differ in more than weights:\n{}", unlike.join("\n"));
+        let refusal = Refusal::new(StatusCode::CONFLICT, INVALID, Some("other_model"), message);
+        refusal.hint("`mode`: `wait` takes them")
+    }
+
     /// The server does not let anyone do this.
     pub(crate) fn forbidden(message: impl Into<String>) -> Refusal {
         Refusal::http(StatusCode::FORBIDDEN, message)

@@ -320,7 +320,7 @@ impl Shape {
     /// An answer that is complete.
     fn whole(mut self, whole: Whole, usage: Usage) -> Value {
         let mut events = Events::new();
-        let said = Said { text: whole.text, tokens: vec![] };
+        let said = Said { text: whole.text, ..Said::default() };
         self.piece(0, said, Some(&whole.ending), &mut events);
         self.close(&mut events);
         self.response(self.status(), Some(usage), Value::Null)

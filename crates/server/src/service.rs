@@ -16,7 +16,7 @@ use crate::host::Host;
 use crate::inbox::Inbox;
 use crate::refusal::Refusal;
 use crate::template::Template;
-use crate::work::{Job, Logprobs, News, Sequence};
+use crate::work::{Job, Logprobs, News, Order, Sequence};
 
 /// Templates that run at once: fewer than there are threads for all that takes a while.
 const TEMPLATES: usize = 4;
@@ -39,7 +39,7 @@ pub(crate) struct Service {
     longest: std::sync::OnceLock<usize>,
     /// Held while a template runs: others need some of the threads.
     pub(crate) templates: Semaphore,
-    pub(crate) inbox: Inbox<Job>,
+    pub(crate) inbox: Inbox<Order>,
 }
 
 /// The host is what most of them ask for.
@@ -57,7 +57,7 @@ impl Service {
         tokenizer: &Arc<Tokenizer>,
         template: Option<Template>,
         host: Arc<Host>,
-        inbox: Inbox<Job>,
+        inbox: Inbox<Order>,
     ) -> Service {
         Service {
             template,
@@ -145,7 +145,7 @@ impl Service {
             deadline,
             news,
         };
-        if !self.inbox.send(job) {
+        if !self.inbox.send(Order::Job(job)) {
             return Err(Refusal::stopping());
         }
         match receiver.recv().await {

@@ -3,7 +3,7 @@
 //! Source: openai-python 3.57, `openai/types/chat`, `openai/types/completion*.py`.
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use weighbridge::engine::{Stats, Stop};
 
 /// `POST /v1/chat/completions`, whole.
@@ -23,6 +23,39 @@ pub(crate) struct Head<'a> {
     /// Seconds since 1970.
     pub(crate) created: u64,
     pub(crate) model: &'a str,
+    pub(crate) system_fingerprint: Fingerprint,
+}
+
+/// The weights that made an answer, as text: `weights-2`; `weights-2-3` if others took their place while it was made.
+#[derive(Clone, Copy, Debug, JsonSchema)]
+#[schemars(with = "String")]
+pub(crate) struct Fingerprint {
+    first: u64,
+    last: u64,
+}
+
+impl Fingerprint {
+    /// The first and the last weights that made an answer; nothing was made if there are none.
+    pub(crate) fn of(made: Option<(u64, u64)>) -> Fingerprint {
+        let (first, last) = made.unwrap_or_default();
+        Fingerprint { first, last }
+    }
+
+    /// Those of one piece.
+    pub(crate) fn one(weights: u64) -> Fingerprint {
+        Fingerprint { first: weights, last: weights }
+    }
+}
+
+impl Serialize for Fingerprint {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let Fingerprint { first, last } = self;
+        if first == last {
+            to.collect_str(&format_args!("weights-{first}"))
+        } else {
+            to.collect_str(&format_args!("weights-{first}-{last}"))
+        }
+    }
 }
 
 #[derive(Debug, Serialize, JsonSchema)]

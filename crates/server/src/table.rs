@@ -157,6 +157,9 @@ impl Serves for Sounds {
 /// The routes that every server has.
 pub(crate) fn of_all() -> Vec<Route<Fleet>> {
     let moved = |fields: &mut Fields, _: &Fleet| drop(models::asked(fields));
+    let renewed = |fields: &mut Fields, _: &Fleet| {
+        let _ = (models::asked(fields), models::mode(fields));
+    };
     let mut routes = vec![
         Route::get("/health", "Whether the server is there; needs no key", models::health)
             .gives::<models::Health>(),
@@ -165,7 +168,7 @@ pub(crate) fn of_all() -> Vec<Route<Fleet>> {
         Route::post("/models/load", "Has a model in memory", models::load, moved).gives::<models::Done>(),
         Route::post("/models/unload", "Takes a model out of memory", models::unload, moved)
             .gives::<models::Done>(),
-        Route::post("/models/reload", "Reads the files of a model anew", models::reload, moved)
+        Route::post("/models/reload", "Reads the files of a model anew", models::reload, renewed)
             .gives::<models::Done>(),
         Route::get("/metrics", "Figures for Prometheus", models::figures).gives_as::<String>(metrics::TYPE),
         Route::get("/openapi.json", "This description", models::api).gives::<serde_json::Value>(),

@@ -8,17 +8,37 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use weighbridge::engine::logprobs::LogProbs;
 use weighbridge::engine::schedule::{Event, Request, RequestId, Scheduler};
 use weighbridge::engine::text::{SpecialText, StopStrings, TokenStream, Tokenizer};
 use weighbridge::engine::{Sampled, Stats, Stop};
+use weighbridge::tensor::Diagnostics;
 use weighbridge::{Error, Runtime, Sampler};
 
 use crate::host::Host;
 use crate::metrics::ModelMetrics;
-use crate::refusal::{Failed, failed};
+use crate::refusal::{Failed, Refusal, failed};
+
+/// What the engine is to do.
+pub(crate) enum Order {
+    /// To continue texts.
+    Job(Job),
+    /// To go on with other weights.
+    Renew(Renew),
+}
+
+/// Other weights of the same model, with which the texts that run go on.
+pub(crate) struct Renew {
+    /// Loads them.
+    pub(crate) load: Box<dyn FnOnce() -> Result<Box<Runtime>, Diagnostics> + Send>,
+    /// True if there is room for both.
+    pub(crate) has_room: bool,
+    /// Their number.
+    pub(crate) weights: u64,
+    pub(crate) tell: oneshot::Sender<Result<(), Refusal>>,
+}
 
 /// Texts to be continued for one request.
 pub(crate) struct Job {
@@ -93,6 +113,8 @@ pub(crate) struct Said {
     pub(crate) text: String,
     /// Its tokens, if probabilities are wanted.
     pub(crate) tokens: Vec<Likely>,
+    /// The number of the weights that made it.
+    pub(crate) weights: u64,
 }
 
 /// A token, and the likely ones instead of it.
@@ -123,6 +145,8 @@ struct Active<'t> {
     /// Given back with the last sequence of the job, whether or not the client has read what it was sent.
     _permit: Arc<OwnedSemaphorePermit>,
     news: UnboundedSender<News>,
+    /// The number of the weights that made its last token.
+    weights: u64,
 }
 
 impl Active<'_> {
@@ -135,13 +159,15 @@ impl Active<'_> {
         }
     }
 
-    fn token(&mut self, sampled: Sampled<'_>) -> ControlFlow<Stop> {
+    fn token(&mut self, sampled: Sampled<'_>, weights: u64) -> ControlFlow<Stop> {
+        self.weights = weights;
         self.metrics.token(self.last.is_none(), self.last.unwrap_or(self.since));
         self.last = Some(Instant::now());
         self.likely(&sampled);
         let text = self.stops.push(self.stream.push(sampled.token));
         if !text.is_empty() {
-            let said = Said { text: text.to_owned(), tokens: std::mem::take(&mut self.held) };
+            let tokens = std::mem::take(&mut self.held);
+            let said = Said { text: text.to_owned(), tokens, weights };
             // Who has left is found before the next step.
             let _ = self.news.send(News::Said { index: self.index, said });
         }
@@ -158,7 +184,7 @@ impl Active<'_> {
         let string = self.stops.found().map(str::to_owned);
         let stop = if string.is_some() { Stop::StopString } else { stats.stop };
         text.push_str(self.stops.finish());
-        let said = Said { text, tokens: self.held };
+        let said = Said { text, tokens: self.held, weights: self.weights };
         let _ = self.news.send(match stop {
             Stop::Interrupted if self.is_late => News::Late,
             stop => News::Ended { index: self.index, said, ending: Ending { stop, string }, stats },
@@ -168,8 +194,6 @@ impl Active<'_> {
 
 /// The loop, and what it knows of the jobs.
 pub(crate) struct Engine<'t> {
-    runtime: Runtime,
-    scheduler: Scheduler,
     tokenizer: &'t Tokenizer,
     /// Tokens that end a text.
     ends: Arc<dyn Fn(u32) -> bool + Send + Sync>,
@@ -181,37 +205,113 @@ pub(crate) struct Engine<'t> {
 
 impl<'t> Engine<'t> {
     pub(crate) fn new(
-        runtime: Runtime,
-        scheduler: Scheduler,
+        positions: usize,
         tokenizer: &'t Tokenizer,
         ends: Arc<dyn Fn(u32) -> bool + Send + Sync>,
         host: Arc<Host>,
     ) -> Engine<'t> {
-        let positions = runtime.session().capacity();
-        let active = HashMap::new();
-        Engine { runtime, scheduler, tokenizer, ends, active, host, positions }
+        Engine { tokenizer, ends, active: HashMap::new(), host, positions }
     }
 
-    /// Runs jobs until no more can come.
-    pub(crate) fn run(mut self, mut jobs: UnboundedReceiver<Job>) {
+    /// Runs what is ordered until no more can come.
+    pub(crate) fn run(
+        mut self,
+        mut runtime: Box<Runtime>,
+        mut scheduler: Scheduler,
+        mut orders: UnboundedReceiver<Order>,
+    ) {
         loop {
-            if self.scheduler.is_idle() {
-                match jobs.blocking_recv() {
-                    Some(job) => self.submit(job),
+            let first = if scheduler.is_idle() {
+                match orders.blocking_recv() {
+                    Some(order) => Some(order),
                     None => return,
                 }
+            } else {
+                None
+            };
+            for order in first.into_iter().chain(std::iter::from_fn(|| orders.try_recv().ok())) {
+                match order {
+                    Order::Job(job) => self.submit(&runtime, &mut scheduler, job),
+                    Order::Renew(renew) => match self.renew(runtime, &mut scheduler, renew) {
+                        Some(renewed) => runtime = renewed,
+                        None => return,
+                    },
+                }
             }
-            while let Ok(job) = jobs.try_recv() {
-                self.submit(job);
-            }
-            self.cancel();
-            self.step();
-            self.host.metrics.answers(self.scheduler.running(), self.scheduler.waiting());
+            self.cancel(&mut scheduler);
+            self.step(&mut runtime, &mut scheduler);
+            self.host.metrics.answers(scheduler.running(), scheduler.waiting());
         }
     }
 
+    /// Goes on with other weights, or with the old ones if the others cannot be used. `None` if the old ones had to leave before that was
+    /// known: nothing can be run.
+    fn renew(
+        &mut self,
+        runtime: Box<Runtime>,
+        scheduler: &mut Scheduler,
+        renew: Renew,
+    ) -> Option<Box<Runtime>> {
+        let Renew { load, has_room, weights, tell } = renew;
+        let (interface, capacity) = (runtime.interface(), runtime.session().capacity());
+        let loaded = || {
+            let new = load().map_err(|problems| self.not_renewed(&problems))?;
+            let mut unlike = interface.unlike(&new.interface());
+            if new.session().capacity() < capacity {
+                unlike.push(format!(
+                    "there is room for {} positions, not for {capacity}",
+                    new.session().capacity()
+                ));
+            }
+            if unlike.is_empty() { Ok(new) } else { Err(Refusal::other_model(&unlike)) }
+        };
+        let (suspended, loaded, old) = if has_room {
+            match loaded() {
+                Ok(new) => (scheduler.suspend(), Ok(new), Some(runtime)),
+                Err(refusal) => {
+                    let _ = tell.send(Err(refusal));
+                    return Some(runtime);
+                }
+            }
+        } else {
+            // What sessions hold of the old weights goes with them.
+            let suspended = scheduler.suspend();
+            drop(runtime);
+            (suspended, loaded(), None)
+        };
+        drop(old);
+        let renewed = loaded.and_then(|new| match new.resume(suspended) {
+            Ok(resumed) => Ok((new, resumed)),
+            Err(error) => Err(self.not_renewed(&error.diagnostics())),
+        });
+        match renewed {
+            Ok((new, resumed)) => {
+                *scheduler = resumed;
+                self.host.renewed(weights);
+                let _ = tell.send(Ok(()));
+                Some(new)
+            }
+            Err(refusal) => {
+                for (_, active) in self.active.drain() {
+                    let message = "the model left memory, and its new weights could not be loaded".to_owned();
+                    let _ = active.news.send(News::Failed(Failed { message, is_misuse: false }));
+                }
+                let _ = tell.send(Err(refusal));
+                None
+            }
+        }
+    }
+
+    /// Says in the log why weights cannot be loaded.
+    fn not_renewed(&self, problems: &Diagnostics) -> Refusal {
+        if let Some(log) = &self.host.options.log {
+            log(&format!("`{}` cannot be loaded: {problems}", self.host.name()));
+        }
+        Refusal::not_loaded(self.host.name())
+    }
+
     /// Gives all sequences of a job to the scheduler, or none.
-    fn submit(&mut self, job: Job) {
+    fn submit(&mut self, runtime: &Runtime, scheduler: &mut Scheduler, job: Job) {
         if job.news.is_closed() {
             return;
         }
@@ -224,11 +324,11 @@ impl<'t> Engine<'t> {
             let tells_prompt = job.logprobs.is_some_and(|wanted| wanted.of_prompt);
             let first = prompt.first().copied().filter(|_| tells_prompt);
             let request = Request { prompt, sampler, tokens, end, positions, tells_prompt };
-            match self.runtime.submit(&mut self.scheduler, request) {
+            match runtime.submit(scheduler, request) {
                 Ok(id) => ids.push((id, index, first)),
                 Err(error) => {
                     for (id, ..) in ids {
-                        self.scheduler.cancel(id);
+                        scheduler.cancel(id);
                     }
                     let _ = job.news.send(match error {
                         Error::Engine(weighbridge::engine::Error::TooManyRequests { waiting }) => {
@@ -256,24 +356,26 @@ impl<'t> Engine<'t> {
                 metrics: self.host.metrics.clone(),
                 _permit: Arc::clone(&job.permit),
                 news: job.news.clone(),
+                weights: self.host.weights(),
             };
             self.active.insert(id, active);
         }
     }
 
     /// Ends what nobody waits for any more, and what took too long.
-    fn cancel(&mut self) {
+    fn cancel(&mut self, scheduler: &mut Scheduler) {
         let now = Instant::now();
         for (id, active) in &mut self.active {
             active.is_late = active.deadline.is_some_and(|deadline| now >= deadline);
             if active.is_late || active.news.is_closed() {
-                self.scheduler.cancel(*id);
+                scheduler.cancel(*id);
             }
         }
     }
 
-    fn step(&mut self) {
-        let Engine { runtime, scheduler, active, host, .. } = self;
+    fn step(&mut self, runtime: &mut Runtime, scheduler: &mut Scheduler) {
+        let Engine { active, host, .. } = self;
+        let weights = host.weights();
         // One model computes at a time.
         let turn = host.turn.blocking_lock();
         let stepped = runtime.step(scheduler, &mut |id, event| match event {
@@ -284,7 +386,7 @@ impl<'t> Engine<'t> {
                 ControlFlow::Continue(())
             }
             Event::Token(sampled) => match active.get_mut(&id) {
-                Some(active) => active.token(sampled),
+                Some(active) => active.token(sampled, weights),
                 None => ControlFlow::Break(Stop::Interrupted),
             },
             Event::End(sampled) => {
@@ -311,7 +413,7 @@ impl<'t> Engine<'t> {
         if let Err(error) = stepped {
             // Memory ran out. Nobody would get further by another try.
             for (id, active) in self.active.drain() {
-                self.scheduler.cancel(id);
+                scheduler.cancel(id);
                 let _ = active.news.send(News::Failed(failed(&error)));
             }
         }

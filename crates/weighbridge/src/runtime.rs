@@ -1,6 +1,7 @@
 //! A model that runs, and what it is started with.
 
 mod drafted;
+mod interface;
 mod passage;
 mod status;
 
@@ -16,7 +17,7 @@ use engine::draft::Draft;
 use engine::eval::Predictor;
 use engine::sampler::Sampler;
 use engine::sampling::{Sampling, sampling};
-use engine::schedule::{Event, Request, RequestId, Scheduler};
+use engine::schedule::{Event, Request, RequestId, Scheduler, Suspended};
 use engine::text::{self, ChatTemplate, Tokenizer};
 use engine::{Batch, Limits, Runner, Sampled, Session, Stats, Stop, Streaming, session_bytes};
 use load::{LoadReport, Pool};
@@ -28,6 +29,7 @@ use crate::Error;
 use crate::start::{Keeping, Kept, Started, Starting, architecture, isa};
 
 pub use crate::start::{BackendKind, CacheMode, RuntimeOptions};
+pub use interface::Interface;
 pub use passage::Passage;
 pub use status::{CopyStatus, copy_status};
 
@@ -346,6 +348,14 @@ impl Runtime {
     /// As [`Scheduler::submit`].
     pub fn submit(&self, scheduler: &mut Scheduler, request: Request) -> Result<RequestId, Error> {
         Ok(scheduler.submit(&self.runner, request)?)
+    }
+
+    /// Has requests that other weights began go on with these; see [`Suspended::resume`].
+    ///
+    /// # Errors
+    /// As [`Suspended::resume`].
+    pub fn resume(&self, suspended: Suspended) -> Result<Scheduler, Error> {
+        Ok(suspended.resume(&self.runner)?)
     }
 
     /// Runs one pass of the requests of `scheduler`; see [`Scheduler::step`].

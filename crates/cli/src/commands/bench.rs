@@ -7,7 +7,7 @@ use std::time::Instant;
 use weighbridge::engine::backend::Ceiling;
 use weighbridge::engine::{Batch, Logits, Session};
 use weighbridge::tensor::{Bytes, counted};
-use weighbridge::{Error, Runtime};
+use weighbridge::{Error, Pool, Runtime};
 
 use crate::args::{BenchArgs, CacheArg};
 use crate::failure::Failure;
@@ -26,6 +26,8 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
         )));
     }
     options.context.get_or_insert(needed);
+    // Those that run it: a copy is mapped without any.
+    let threads = options.threads.unwrap_or_else(Pool::available);
     let mut runtime = Runtime::start(args.model.path(), &options)?;
     crate::progress::streaming(&runtime);
     // Not beside what is measured.
@@ -82,7 +84,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
             model: shown(args.model.path()),
             backend: &runtime.backend(),
             layout: runtime.layout().name(),
-            threads: runtime.report().threads,
+            threads,
             prefill: args.prefill,
             decode: args.decode,
             depth: args.depth,
@@ -105,7 +107,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
         writeln!(
             out,
             "{backend}, {layout} layout, {}, medians of {}",
-            counted(runtime.report().threads, "thread"),
+            counted(threads, "thread"),
             args.repeat
         )?;
         line(&mut out, "prefill", args.prefill, &p)?;

@@ -311,3 +311,79 @@ fn files_that_have_changed_are_read_anew_behind_a_key() {
     assert_eq!(ask("/models/load", &json!({"model": "m"})).0, 200);
     assert_eq!(ask("/v1/completions", &body).1["choices"][0]["text"], wanted);
 }
+
+#[test]
+fn answers_go_on_with_new_weights() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, own, other) =
+        (folder.path().join("m.gguf"), model("smollm2"), folder.path().join("other.gguf"));
+    let names = [own.to_str().unwrap(), other.to_str().unwrap()];
+    let args = ["convert", names[0], names[1], "--preset", "q3_k_m", "--allow-requantize"];
+    assert!(weighbridge(args).status.success());
+    let put = |from: &Path| {
+        let new = folder.path().join("new.gguf");
+        std::fs::copy(from, &new).unwrap();
+        std::fs::rename(&new, &path).unwrap();
+    };
+    let key = "Authorization: Bearer k\r\n";
+    // A text that no model ends soon.
+    let counting = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16,";
+    let body = |tokens: u32| json!({"prompt": counting, "temperature": 0, "max_tokens": tokens});
+    // With room for both, and without.
+    for memory in [&[][..], &["--memory", "160MB"]] {
+        put(&own);
+        let server = Server::of(&path, &[&["--ctx", "512", "--api-key", "k"], memory].concat());
+        let ask = |path: &str, body: &Value| {
+            let (status, _, text) = server.ask("POST", path, key, &body.to_string());
+            (status, serde_json::from_str::<Value>(&text).unwrap())
+        };
+        let reload = |mode: &str| ask("/models/reload", &json!({"model": "m", "mode": mode}));
+        let said = |(status, answer): (u16, Value)| {
+            assert_eq!(status, 200, "{answer}");
+            let text = |value: &Value| value.as_str().unwrap().to_owned();
+            (text(&answer["choices"][0]["text"]), text(&answer["system_fingerprint"]))
+        };
+        // While an answer of `tokens` tokens is made, `act` is done.
+        let beside = |tokens: u32, act: &dyn Fn()| {
+            thread::scope(|scope| {
+                let running = scope.spawn(|| ask("/v1/completions", &body(tokens)));
+                thread::sleep(Duration::from_millis(100));
+                act();
+                running.join().unwrap()
+            })
+        };
+        let (old, made) = said(ask("/v1/completions", &body(400)));
+        assert_eq!(made, "weights-1");
+        put(&other);
+        let (text, made) = said(beside(400, &|| assert_eq!(reload("keep"), (200, json!({"success": true})))));
+        assert_eq!(made, "weights-1-2", "{text}");
+        let same = text.bytes().zip(old.bytes()).take_while(|(a, b)| a == b).count();
+        assert!(same > 0 && text != old, "{same} bytes of {text}");
+        let (new, made) = said(ask("/v1/completions", &body(400)));
+        assert_eq!(made, "weights-2");
+        assert_ne!(new, old);
+        assert_eq!(reload("sideways").0, 400);
+
+        // Files of another model are refused: with room, nothing is lost; without, what runs is.
+        put(&model("gemma3"));
+        let (status, answer) = beside(400, &|| {
+            let (status, answer) = reload("keep");
+            assert_eq!((status, &answer["error"]["code"]), (409, &json!("other_model")), "{answer}");
+            let message = answer["error"]["message"].as_str().unwrap();
+            assert!(
+                message.contains("the tokenizer is another") && message.contains("`family`"),
+                "{message}"
+            );
+        });
+        if memory.is_empty() {
+            assert_eq!(said((status, answer)), (new.clone(), "weights-2".to_owned()));
+        } else {
+            assert_eq!(status, 500, "{answer}");
+            assert!(answer.to_string().contains("its new weights could not be loaded"), "{answer}");
+        }
+        put(&own);
+        assert_eq!(reload("keep").0, 200);
+        let (text, made) = said(ask("/v1/completions", &body(400)));
+        assert_eq!((text, made), (old, "weights-3".to_owned()));
+    }
+}

@@ -33,6 +33,15 @@ pub(super) struct Reference {
 }
 
 impl Reference {
+    /// True if `other` was made of the same tokenizer.json.
+    pub(super) fn is_like(&self, other: &Reference) -> bool {
+        let text = |of: &Reference| {
+            let tokenizer = of.tokenizer.lock().unwrap_or_else(PoisonError::into_inner);
+            tokenizer.to_string(false).ok()
+        };
+        self.clean_up == other.clean_up && text(self).is_some_and(|own| text(other) == Some(own))
+    }
+
     pub(super) fn new(file: &File) -> Result<Reference, Error> {
         let normalizers = steps(&file.normalizer, "normalizers");
         let tables = normalizers.iter().filter(|step| step["type"] == "Precompiled");

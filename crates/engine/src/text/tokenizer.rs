@@ -116,6 +116,19 @@ impl Tokenizer {
         Some(out.finish())
     }
 
+    /// True if `other` gives the same tokens for each text, and the same text for tokens. False if that is not known.
+    pub fn is_like(&self, other: &Tokenizer) -> bool {
+        let marks = |of: &Tokenizer| (of.bos, of.eos, of.adds_bos, of.ends.clone());
+        if marks(self) != marks(other) {
+            return false;
+        }
+        #[cfg(feature = "tokenizers")]
+        if let (Inner::Reference(a), Inner::Reference(b)) = (&self.inner, &other.inner) {
+            return a.is_like(b);
+        }
+        self.built().is_some_and(|built| other.built() == Some(built))
+    }
+
     /// The tokenizer of bytes that [`Tokenizer::built`] returned, without working anything out again. `None` if another version wrote
     /// them, or if they contradict themselves. The caller checks that they are the same bytes: a changed letter in a token is not
     /// found here.

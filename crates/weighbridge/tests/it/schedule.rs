@@ -234,3 +234,88 @@ fn what_cannot_run_is_refused_at_once() {
     let full = refused(submit(asked(vec![1; 3], 4), None));
     assert_eq!(full.to_string(), "2 requests are waiting already");
 }
+
+/// A model of other weights and the same shapes as `model`: its matrices are turned upside down, row by row.
+fn turned(model: &str, dir: &std::path::Path) -> std::path::PathBuf {
+    let (from, to) = (golden().join(model), dir.join(model));
+    std::fs::create_dir(&to).unwrap();
+    std::fs::copy(from.join("config.json"), to.join("config.json")).unwrap();
+    let bytes = std::fs::read(from.join("model.safetensors")).unwrap();
+    let source = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+    let rows = |view: &safetensors::tensor::TensorView<'_>| -> Vec<u8> {
+        match view.shape() {
+            [rows, ..] if view.shape().len() > 1 => {
+                view.data().chunks_exact(view.data().len() / rows).rev().flatten().copied().collect()
+            }
+            _ => view.data().to_vec(),
+        }
+    };
+    let other: Vec<_> =
+        source.iter().map(|(name, view)| (name, view.dtype(), view.shape().to_vec(), rows(&view))).collect();
+    let views = other.iter().map(|(name, dtype, shape, data)| {
+        (name, safetensors::tensor::TensorView::new(*dtype, shape.clone(), data).unwrap())
+    });
+    safetensors::serialize_to_file(views, None, &to.join("model.safetensors")).unwrap();
+    to
+}
+
+#[test]
+fn requests_go_on_with_other_weights() {
+    let dir = tempfile::tempdir().unwrap();
+    for model in ["llama-tiny", "gemma3-tiny", "qwen35-tiny"] {
+        let mut changed = 0;
+        for steps in [0, 1, 2, 5, 9, 14, 20] {
+            let mut old = start(model, KvKind::F16);
+            let other = dir.path().join(format!("{model}-{steps}"));
+            std::fs::create_dir(&other).unwrap();
+            let options = RuntimeOptions {
+                threads: Some(2),
+                context: Some(CONTEXT),
+                kv: Some(KvKind::F16),
+                ..RuntimeOptions::default()
+            };
+            let mut new = Runtime::start(turned(model, &other), &options).unwrap();
+            let vocab = old.shared().vocab();
+            let all = asked(&mut Rng(steps), vocab, 9);
+            let bounds = Bounds { sequences: 6, waiting: 9, bytes: 1 << 30 };
+            let mut scheduler = Scheduler::new(KvKind::F16, bounds);
+            let mut told = Told::default();
+            let ids: Vec<_> =
+                all.iter().map(|asked| old.submit(&mut scheduler, asked.request(&old)).unwrap()).collect();
+            for _ in 0..steps {
+                old.step(&mut scheduler, &mut |id, event| told.take(id, event)).unwrap();
+            }
+            let before = told.said.clone();
+            let (waiting, running) = (scheduler.waiting(), scheduler.running());
+            let suspended = scheduler.suspend();
+            assert_eq!(suspended.running(), running);
+            drop(old);
+            let mut scheduler = new.resume(suspended).unwrap();
+            assert_eq!((scheduler.waiting(), scheduler.running()), (waiting, running));
+            while !scheduler.is_idle() {
+                new.step(&mut scheduler, &mut |id, event| told.take(id, event)).unwrap();
+            }
+            for (asked, id) in all.iter().zip(ids) {
+                let said = told.said.get(&id).cloned().unwrap_or_default();
+                let kept = before.get(&id).cloned().unwrap_or_default();
+                assert!(said.starts_with(&kept));
+                assert_eq!(
+                    told.prompts.get(&id).map_or(0, Vec::len),
+                    if asked.tells_prompt { asked.prompt.len() - 1 } else { 0 }
+                );
+                assert!(told.done.contains_key(&id));
+                // As the new model goes on from this text, with a sampler that has chosen what was said.
+                let rest = asked.tokens - kept.len();
+                if asked.options.temperature > 0.0 || rest == 0 || told.ends.contains_key(&id) && said == kept
+                {
+                    continue;
+                }
+                let prompt = [&asked.prompt[..], &kept].concat();
+                let alone = Asked { prompt, tokens: rest, ..asked.clone() };
+                assert_eq!(said[kept.len()..], alone.alone(&mut new).0, "{model} after {steps} steps");
+                changed += usize::from(!kept.is_empty());
+            }
+        }
+        assert!(changed > 1, "{model}: {changed} answers went on");
+    }
+}
