@@ -16,6 +16,8 @@ mod lora;
 mod number;
 mod open;
 mod page;
+#[cfg(all(unix, feature = "serve"))]
+mod reload;
 mod rerank;
 mod run;
 mod sampling;
@@ -56,6 +58,8 @@ pub(crate) use open::{
     AlsoArgs, IoArg, OpenArgs, is_elsewhere, looking, open_options, output, written, written_or_bucket,
 };
 pub(crate) use page::{HtmlArgs, HtmlFileArgs, SvgArgs};
+#[cfg(all(unix, feature = "serve"))]
+pub(crate) use reload::ReloadArgs;
 pub(crate) use rerank::RerankArgs;
 pub(crate) use run::RunArgs;
 #[cfg(feature = "serve")]
@@ -100,6 +104,9 @@ pub(crate) enum Command {
     /// Serve a model over HTTP, with the APIs of OpenAI and Anthropic
     #[cfg(feature = "serve")]
     Serve(Box<ServeArgs>),
+    /// Have a server read the files of a model anew, through its socket
+    #[cfg(all(unix, feature = "serve"))]
+    Reload(ReloadArgs),
     /// Make vectors of texts, as sentence-transformers does
     Embed(Box<EmbedArgs>),
     /// Order texts by how well they answer a query, by a model that reads both
@@ -181,6 +188,8 @@ impl Command {
             Command::List(args) => args.json,
             #[cfg(feature = "serve")]
             Command::Serve(_) => false,
+            #[cfg(all(unix, feature = "serve"))]
+            Command::Reload(args) => args.json,
             Command::Report(_) | Command::Completions { .. } | Command::Man { .. } => false,
         }
     }

@@ -58,6 +58,8 @@ fn main() -> ExitCode {
         #[cfg(feature = "serve")]
         Command::Serve(args) => commands::serve::run(args),
         Command::Embed(args) => commands::embed::run(args),
+        #[cfg(all(unix, feature = "serve"))]
+        Command::Reload(args) => commands::reload::run(args),
         Command::Rerank(args) => commands::rerank::run(args),
         #[cfg(feature = "speech")]
         Command::Transcribe(args) => commands::transcribe::run(args),

@@ -154,9 +154,14 @@ impl Entry {
         self.slot().failed = None;
     }
 
+    /// The number of the weights that were loaded last.
+    pub(crate) fn weights(&self) -> u64 {
+        self.weights.load(Ordering::Relaxed)
+    }
+
     /// The number of the weights that are loaded next.
     fn next_weights(&self) -> u64 {
-        self.weights.load(Ordering::Relaxed) + 1
+        self.weights() + 1
     }
 
     fn set(&self, live: Live) -> Option<Arc<Live>> {

@@ -25,6 +25,8 @@ mod host;
 mod inbox;
 mod listen;
 mod live;
+#[cfg(unix)]
+mod local;
 mod messages;
 mod metrics;
 mod models;
@@ -62,11 +64,17 @@ use fleet::Fleet;
 use host::Shared;
 
 pub use error::Error;
+#[cfg(unix)]
+pub use local::{LocalSocket, ask};
 pub use offer::{Chat, Load, Loaded, ModelPage, NotLoaded, Offer, Render, Served};
 pub use options::{Log, Options};
 
 /// Models that are ready to be served.
-pub struct Server(Arc<Fleet>);
+pub struct Server {
+    fleet: Arc<Fleet>,
+    #[cfg(unix)]
+    local: Option<LocalSocket>,
+}
 
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -80,12 +88,24 @@ impl Server {
     /// # Errors
     /// What is wrong with the first that cannot be loaded; or the system has no thread for it.
     pub fn start(offers: Vec<Offer>, options: Options) -> Result<Server, Error> {
-        Ok(Server(Arc::new(Fleet::start(offers, Arc::new(Shared::new(options)))?)))
+        let fleet = Arc::new(Fleet::start(offers, Arc::new(Shared::new(options)))?);
+        Ok(Server {
+            fleet,
+            #[cfg(unix)]
+            local: None,
+        })
     }
 
     /// The models that are loaded when they are asked for, with their bytes.
     pub fn unloaded(&self) -> Vec<(String, u64)> {
-        self.0.unloaded()
+        self.fleet.unloaded()
+    }
+
+    /// Serves those who connect to `local` as well. They need no key, and may move models.
+    #[cfg(unix)]
+    #[must_use]
+    pub fn with_local(self, local: Option<LocalSocket>) -> Server {
+        Server { local, ..self }
     }
 
     /// Serves those who connect to `listener`, until the process is told to end.
@@ -93,8 +113,13 @@ impl Server {
     /// # Errors
     /// If the system has no socket for it.
     pub fn serve(self, listener: TcpListener) -> Result<(), Error> {
-        let served = listen::run(listener, &self.0);
-        self.0.end();
+        let served = listen::run(
+            listener,
+            #[cfg(unix)]
+            self.local,
+            &self.fleet,
+        );
+        self.fleet.end();
         served
     }
 }

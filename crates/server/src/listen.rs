@@ -1,22 +1,28 @@
 //! Connections: who may have one, for how long, and how they end.
 
+use std::io;
 use std::net::TcpListener;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+#[cfg(unix)]
+use axum::Extension;
 use axum::Router;
 use axum::middleware::from_fn_with_state;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use tokio::sync::Semaphore;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
 use tokio_io_timeout::TimeoutStream;
 use weighbridge::Task;
 
 use crate::fleet::Fleet;
-use crate::host::Shared;
+#[cfg(unix)]
+use crate::local::{LocalSocket, is_of};
 use crate::{Error, guard, pages, table};
 
 /// Connections at once; more wait for one of these to end.
@@ -38,7 +44,11 @@ fn router(fleet: &Arc<Fleet>) -> Router {
 }
 
 /// Serves until the process is told to end, and as long after as requests run and may.
-pub(crate) fn run(listener: TcpListener, fleet: &Arc<Fleet>) -> Result<(), Error> {
+pub(crate) fn run(
+    listener: TcpListener,
+    #[cfg(unix)] local: Option<LocalSocket>,
+    fleet: &Arc<Fleet>,
+) -> Result<(), Error> {
     listener.set_nonblocking(true).map_err(Error::Io)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -50,57 +60,103 @@ pub(crate) fn run(listener: TcpListener, fleet: &Arc<Fleet>) -> Result<(), Error
         let fleet = Arc::clone(fleet);
         runtime.spawn(async move { fleet.rest(idle).await });
     }
-    let result = runtime.block_on(accept(listener, router, &fleet.shared));
+    let result = runtime.block_on(async {
+        let connections = Arc::new(Connections::new());
+        let listener = tokio::net::TcpListener::from_std(listener).map_err(Error::Io)?;
+        let mut doors = JoinSet::new();
+        doors.spawn(take(Arc::clone(&connections), router.clone(), async move || {
+            let (stream, _) = listener.accept().await?;
+            // Tokens go out one by one.
+            let _ = stream.set_nodelay(true);
+            Ok(stream)
+        }));
+        #[cfg(unix)]
+        if let Some(local) = &local {
+            local.listener.set_nonblocking(true).map_err(Error::Io)?;
+            let listener = local.listener.try_clone().map_err(Error::Io)?;
+            let listener = tokio::net::UnixListener::from_std(listener).map_err(Error::Io)?;
+            let router = router.layer(Extension(guard::Trusted));
+            let owner = local.owner;
+            doors.spawn(take(Arc::clone(&connections), router, async move || {
+                let (stream, _) = listener.accept().await?;
+                is_of(owner, &stream)?;
+                Ok(stream)
+            }));
+        }
+        told_to_end().await.map_err(Error::Io)?;
+        doors.shutdown().await;
+        fleet.shared.is_stopping.store(true, Ordering::Relaxed);
+        tokio::select! {
+            () = connections.ended() => {}
+            () = tokio::time::sleep(fleet.shared.options.grace) => {}
+            again = told_to_end() => again.map_err(Error::Io)?,
+        }
+        Ok(())
+    });
     // A template that still runs is in a process of its own, which ends by itself.
     runtime.shutdown_background();
     result
 }
 
-async fn accept(listener: TcpListener, router: Router, shared: &Shared) -> Result<(), Error> {
-    let listener = tokio::net::TcpListener::from_std(listener).map_err(Error::Io)?;
-    let (connections, places) = (GracefulShutdown::new(), Arc::new(Semaphore::new(CONNECTIONS)));
-    let mut told = std::pin::pin!(told_to_end());
-    loop {
-        let next = async {
-            let place = Arc::clone(&places).acquire_owned().await;
-            (listener.accept().await, place)
-        };
-        let (accepted, place) = tokio::select! {
-            next = next => next,
-            told = &mut told => {
-                told.map_err(Error::Io)?;
-                break;
-            }
-        };
-        let Ok((stream, _)) = accepted else {
-            // The client has left, or the system has no more sockets: others will end.
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            continue;
-        };
-        // Tokens go out one by one.
-        let _ = stream.set_nodelay(true);
+/// Connections, whatever they come through.
+struct Connections {
+    watched: Mutex<Option<GracefulShutdown>>,
+    /// One for each.
+    places: Arc<Semaphore>,
+}
+
+impl Connections {
+    fn new() -> Connections {
+        Connections {
+            watched: Mutex::new(Some(GracefulShutdown::new())),
+            places: Arc::new(Semaphore::new(CONNECTIONS)),
+        }
+    }
+
+    /// Serves one.
+    fn serve<S>(&self, stream: S, router: Router, place: OwnedSemaphorePermit)
+    where
+        S: AsyncRead + AsyncWrite + Send + 'static,
+    {
         let mut stream = TimeoutStream::new(stream);
         stream.set_write_timeout(Some(WRITE));
-        let service = TowerToHyperService::new(router.clone());
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD)
-            .serve_connection(TokioIo::new(Box::pin(stream)), service);
-        let connection = connections.watch(connection);
+            .serve_connection(TokioIo::new(Box::pin(stream)), TowerToHyperService::new(router));
+        let watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(connection) = watched.as_ref().map(|watched| watched.watch(connection)) else { return };
+        drop(watched);
         tokio::spawn(async move {
             // What a client breaks is its own loss.
             let _ = connection.await;
             drop(place);
         });
     }
-    drop(listener);
-    shared.is_stopping.store(true, Ordering::Relaxed);
-    tokio::select! {
-        () = connections.shutdown() => {}
-        () = tokio::time::sleep(shared.options.grace) => {}
-        again = told_to_end() => again.map_err(Error::Io)?,
+
+    /// Waits until all have ended. No more come.
+    async fn ended(&self) {
+        let watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(watched) = watched {
+            watched.shutdown().await;
+        }
     }
-    Ok(())
+}
+
+/// Serves all who come through a door.
+async fn take<S>(connections: Arc<Connections>, router: Router, next: impl AsyncFn() -> io::Result<S>)
+where
+    S: AsyncRead + AsyncWrite + Send + 'static,
+{
+    loop {
+        // It is never closed.
+        let Ok(place) = Arc::clone(&connections.places).acquire_owned().await else { return };
+        match next().await {
+            Ok(stream) => connections.serve(stream, router.clone(), place),
+            // The client has left, or the system has no more sockets: others will end.
+            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+        }
+    }
 }
 
 /// Waits until the process is told to end.

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 use crate::fields::Fields;
 use crate::fleet::{Entry, Fleet, Known, Standing};
-use crate::guard::body;
+use crate::guard::{body, is_trusted};
 use crate::host::own_names;
 use crate::metrics;
 use crate::openapi;
@@ -92,6 +92,14 @@ pub(crate) struct Done {
     success: bool,
 }
 
+/// The answer to a request that had a model read anew.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Reloaded {
+    success: bool,
+    /// The number of its weights, as `system_fingerprint` has it.
+    weights: u64,
+}
+
 /// Reads the name of the model that is to be moved.
 pub(crate) fn asked(fields: &mut Fields) -> Option<String> {
     let name = fields.text("model");
@@ -128,8 +136,9 @@ async fn moved<T>(
     request: Request,
     read: impl FnOnce(&mut Fields) -> T,
 ) -> Result<(Arc<Entry>, T), Refusal> {
-    if fleet.shared.keys.is_empty() {
-        return Err(Refusal::forbidden("models are moved with a key alone, and this server has none"));
+    if fleet.shared.keys.is_empty() && !is_trusted(&request) {
+        let message = "models are moved with a key or through a socket alone, and this server has no key";
+        return Err(Refusal::forbidden(message));
     }
     let mut fields = Fields::of_body(&body(&fleet.shared, request).await?)?;
     let (name, more) = (asked(&mut fields), read(&mut fields));
@@ -155,16 +164,20 @@ pub(crate) async fn unload(State(fleet): State<Arc<Fleet>>, request: Request) ->
 }
 
 /// `POST /models/reload`: its files have changed.
-pub(crate) async fn reload(State(fleet): State<Arc<Fleet>>, request: Request) -> Result<Json<Done>, Refusal> {
+pub(crate) async fn reload(
+    State(fleet): State<Arc<Fleet>>,
+    request: Request,
+) -> Result<Json<Reloaded>, Refusal> {
     let (entry, mode) = moved(&fleet, request, mode).await?;
     let (tell, told) = oneshot::channel();
     // It goes on when the client leaves.
+    let own = Arc::clone(&entry);
     tokio::spawn(async move {
         match mode {
-            Mode::Wait => fleet.reload(&entry, tell).await,
-            Mode::Keep => fleet.renew(&entry, tell).await,
+            Mode::Wait => fleet.reload(&own, tell).await,
+            Mode::Keep => fleet.renew(&own, tell).await,
         }
     });
     told.await.unwrap_or_else(|_| Err(Refusal::stopping()))?;
-    Ok(Json(Done { success: true }))
+    Ok(Json(Reloaded { success: true, weights: entry.weights() }))
 }

@@ -169,7 +169,7 @@ pub(crate) fn of_all() -> Vec<Route<Fleet>> {
         Route::post("/models/unload", "Takes a model out of memory", models::unload, moved)
             .gives::<models::Done>(),
         Route::post("/models/reload", "Reads the files of a model anew", models::reload, renewed)
-            .gives::<models::Done>(),
+            .gives::<models::Reloaded>(),
         Route::get("/metrics", "Figures for Prometheus", models::figures).gives_as::<String>(metrics::TYPE),
         Route::get("/openapi.json", "This description", models::api).gives::<serde_json::Value>(),
     ];

@@ -160,6 +160,10 @@ pub(crate) struct AccessArgs {
     /// The port to listen on; 0: a free one
     #[arg(long, value_name = "PORT", default_value_t = 8080)]
     pub(crate) port: u16,
+    /// Listen on this socket in the file system too, which you alone may open: requests need no key, and `weighbridge reload` uses it
+    #[cfg(unix)]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) socket: Option<PathBuf>,
     /// A key that requests must have; other users of the machine can see it. May be given many times [default:
     /// $WEIGHBRIDGE_API_KEY]
     #[arg(long, value_name = "KEY")]

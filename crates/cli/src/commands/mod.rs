@@ -21,6 +21,8 @@ pub(crate) mod plan;
 #[cfg(feature = "hub")]
 pub(crate) mod pull;
 pub(crate) mod quants;
+#[cfg(all(unix, feature = "serve"))]
+pub(crate) mod reload;
 pub(crate) mod report;
 pub(crate) mod rerank;
 pub(crate) mod run;

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(unix)]
+use server::LocalSocket;
 use server::{Chat, Loaded, NotLoaded, Offer, Options, Served, Server};
 #[cfg(feature = "speech")]
 use weighbridge::Transcriber;
@@ -41,6 +43,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let (host, port) = (args.access.host.as_str(), args.access.port);
     let listener = TcpListener::bind((host, port)).map_err(|error| cannot_listen(host, port, &error))?;
     let address = listener.local_addr()?;
+    #[cfg(unix)]
+    let local = args.access.socket.as_deref().map(socket).transpose()?;
     let offers = offers(args, &options, own.as_ref())?;
     let mut hosts = args.access.allow_host.clone();
     hosts.push(host.to_owned());
@@ -75,8 +79,23 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     if !has_keys && !address.ip().is_loopback() {
         note("anyone who reaches this machine may use the model: `--api-key-file` asks for a key");
     }
+    #[cfg(unix)]
+    let server = server.with_local(local);
     note(&format!("listening on http://{address}"));
     server.serve(listener).map_err(problems)
+}
+
+/// The socket at `path`.
+#[cfg(unix)]
+fn socket(path: &Path) -> Result<LocalSocket, Failure> {
+    LocalSocket::bind(path).map_err(|error| {
+        let hint = if error.kind() == std::io::ErrorKind::AddrInUse {
+            "\nhint: a server listens there, or it is something else than a socket: give another FILE"
+        } else {
+            ""
+        };
+        Failure::Usage(format!("cannot listen on `{}`: {error}{hint}", path.display()))
+    })
 }
 
 /// The models of the command line.

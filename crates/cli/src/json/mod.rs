@@ -20,6 +20,8 @@ mod inspect;
 mod load;
 mod plan;
 mod quants;
+#[cfg(all(unix, feature = "serve"))]
+mod reload;
 mod rerank;
 mod run;
 #[cfg(test)]
@@ -53,6 +55,8 @@ pub(crate) use inspect::Inspect;
 pub(crate) use load::Load;
 pub(crate) use plan::{Fits, MemoryUse, Mesh, Param, Plan, Rank, Ranks, Replicated, Shared, Sizes, Untaken};
 pub(crate) use quants::Quants;
+#[cfg(all(unix, feature = "serve"))]
+pub(crate) use reload::Reload;
 pub(crate) use rerank::{Rerank, RerankText};
 pub(crate) use run::{Logprob, Run, TokenLogprob};
 pub(crate) use shared::{Absent, Dropped, Key, PeakOf, Real, Resident, real};

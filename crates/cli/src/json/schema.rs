@@ -31,6 +31,8 @@ fn the_schemas_in_docs_are_those_of_the_documents() {
         ("load", schema::<super::Load<'_>>()),
         ("run", schema::<super::Run<'_>>()),
         ("embed", schema::<super::Embed<'_>>()),
+        #[cfg(all(unix, feature = "serve"))]
+        ("reload", schema::<super::Reload>()),
         ("rerank", schema::<super::Rerank<'_>>()),
         #[cfg(feature = "speech")]
         ("transcribe", schema::<super::Transcribe<'_>>()),

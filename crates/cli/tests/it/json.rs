@@ -11,13 +11,13 @@ use crate::files::hf_directory;
 use crate::{golden, weighbridge};
 
 /// The schemas, by the names of their files.
-struct Schemas {
+pub(crate) struct Schemas {
     compiled: boon::Schemas,
     indices: HashMap<String, SchemaIndex>,
 }
 
 impl Schemas {
-    fn read() -> Schemas {
+    pub(crate) fn read() -> Schemas {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/json");
         let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
         let schemas = files.filter(|file| file.extension().is_some_and(|e| e == "json"));
@@ -40,7 +40,7 @@ impl Schemas {
     }
 
     /// Runs a command with `--json`. What it prints is one document of the schema `name`.
-    fn take(&self, name: &str, code: i32, args: &[&str]) -> Value {
+    pub(crate) fn take(&self, name: &str, code: i32, args: &[&str]) -> Value {
         let output = weighbridge(args.iter().chain(&["--json"]));
         let printed = String::from_utf8(output.stdout).unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
@@ -66,7 +66,7 @@ fn tiny() -> String {
 #[test]
 fn the_schemas_are_strict() {
     let schemas = Schemas::read();
-    assert_eq!(schemas.indices.len(), 23);
+    assert_eq!(schemas.indices.len(), 24);
     let document = |text: &str| serde_json::from_str::<Value>(text).unwrap();
     let is_valid = |document: &Value| schemas.errors("error", document).is_none();
     assert!(is_valid(&document(r#"{"error": "e", "problems": [], "hint": null}"#)));

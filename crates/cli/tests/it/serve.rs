@@ -121,6 +121,16 @@ impl Server {
     }
 }
 
+impl Server {
+    /// Tells it to end, and waits until it has.
+    #[cfg(unix)]
+    pub(crate) fn terminate(&mut self) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.child.kill();

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use testkit::model;
 
+#[cfg(unix)]
+use crate::json::Schemas;
 use crate::serve::{Server, alone};
 use crate::{stdout, weighbridge};
 
@@ -269,7 +271,7 @@ fn files_that_have_changed_are_read_anew_behind_a_key() {
         std::fs::copy(model("gemma3"), &new).unwrap();
         std::fs::rename(&new, &path).unwrap();
         let (status, answer) = ask("/models/reload", &json!({"model": "m"}));
-        assert_eq!((status, answer), (200, json!({"success": true})));
+        assert_eq!((status, answer), (200, json!({"success": true, "weights": 2})));
         let (_, answer) = running.join().unwrap();
         assert_eq!(answer["choices"][0]["text"], long);
     });
@@ -355,7 +357,8 @@ fn answers_go_on_with_new_weights() {
         let (old, made) = said(ask("/v1/completions", &body(400)));
         assert_eq!(made, "weights-1");
         put(&other);
-        let (text, made) = said(beside(400, &|| assert_eq!(reload("keep"), (200, json!({"success": true})))));
+        let (text, made) =
+            said(beside(400, &|| assert_eq!(reload("keep"), (200, json!({"success": true, "weights": 2})))));
         assert_eq!(made, "weights-1-2", "{text}");
         let same = text.bytes().zip(old.bytes()).take_while(|(a, b)| a == b).count();
         assert!(same > 0 && text != old, "{same} bytes of {text}");
@@ -386,4 +389,69 @@ fn answers_go_on_with_new_weights() {
         let (text, made) = said(ask("/v1/completions", &body(400)));
         assert_eq!((text, made), (old, "weights-3".to_owned()));
     }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_command_has_a_model_read_anew_through_a_socket() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::path::PathBuf;
+
+    let (folder, schemas) = (tempfile::tempdir().unwrap(), Schemas::read());
+    let (link, socket) = (folder.path().join("policy.gguf"), folder.path().join("s.sock"));
+    let at = socket.to_str().unwrap();
+    let pointed = |to: &Path| {
+        let new = folder.path().join("new");
+        symlink(to, &new).unwrap();
+        std::fs::rename(&new, &link).unwrap();
+    };
+    pointed(&model("smollm2"));
+    let nobody = schemas.take("error", 1, &["reload", "--socket", at]);
+    assert!(nobody["hint"].as_str().unwrap().contains("--socket"), "{nobody}");
+    let policy = PathBuf::from(named("policy", &link));
+    let server = Server::of(&policy, &["--ctx", "512", "--socket", at]);
+    assert_eq!(std::fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
+    // Who has no key cannot do it over the network.
+    assert_eq!(server.post("/models/reload", &json!({"model": "policy"})).0, 403);
+    let ask = || {
+        let body = json!({"prompt": QUESTION, "temperature": 0, "max_tokens": 8});
+        let (status, answer) = server.post("/v1/completions", &body);
+        assert_eq!(status, 200, "{answer}");
+        answer["system_fingerprint"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(ask(), "weights-1");
+    let made = schemas.take("reload", 0, &["reload", "--socket", at, "--keep"]);
+    assert_eq!(
+        (&made["model"], &made["weights"], &made["kept"]),
+        (&json!("policy"), &json!(2), &json!(true))
+    );
+    assert_eq!(ask(), "weights-2");
+    // The link points to another model now, which takes its turn when answers have ended.
+    let family = || get(&server, "/v1/models")["data"][0]["meta"]["family"].clone();
+    assert_eq!(family(), "llama");
+    pointed(&model("gemma3"));
+    let other = schemas.take("error", 2, &["reload", "policy", "--socket", at, "--keep"]);
+    assert!(other["error"].as_str().unwrap().contains("differ in more than weights"), "{other}");
+    let said = stdout(&weighbridge(["reload", "policy", "--socket", at]));
+    assert!(said.starts_with("`policy` was read anew in ") && said.ends_with("with weights-3\n"), "{said}");
+    assert_eq!(family(), "gemma3");
+    let other = schemas.take("error", 2, &["reload", "none", "--socket", at]);
+    assert!(other["error"].as_str().unwrap().contains("`none` is not served here"), "{other}");
+    // Another server does not take its place, and what is no socket stays.
+    let args = ["serve", link.to_str().unwrap(), "--port", "0", "--socket", at];
+    let taken = weighbridge(args);
+    assert_eq!(taken.status.code(), Some(2), "{}", String::from_utf8_lossy(&taken.stderr));
+    assert_eq!(ask(), "weights-3");
+    let mine = folder.path().join("mine");
+    std::fs::write(&mine, "mine").unwrap();
+    let args = ["serve", link.to_str().unwrap(), "--port", "0", "--socket", mine.to_str().unwrap()];
+    assert_eq!(weighbridge(args).status.code(), Some(2));
+    assert_eq!(std::fs::read(&mine).unwrap(), b"mine");
+    // A killed server leaves its socket, which the next one takes; one that is told to end removes it.
+    drop(server);
+    assert!(socket.exists());
+    let mut server = Server::of(&policy, &["--ctx", "512", "--socket", at]);
+    assert_eq!(weighbridge(["reload", "--socket", at]).status.code(), Some(0));
+    server.terminate();
+    assert!(!socket.exists());
 }
