@@ -17,7 +17,7 @@ use weighbridge::tensor::{Diagnostic, Pattern};
 use crate::error::{Failure, Result, misuse};
 use crate::files::{ConvertReport, format, free, opened};
 use crate::plan::Source;
-use crate::waiting;
+use crate::{loading, waiting};
 
 /// A size, or bits for each weight.
 #[derive(FromPyObject)]
@@ -120,6 +120,7 @@ pub(crate) fn compress_to(
         };
         let policy = policy.map(Policy::read).transpose()?.unwrap_or_default();
         let text = text.as_deref().map(|contents| Text { name: "text", contents });
+        let threads = Some(loading::threads(threads));
         let options = CompressOptions { text, policy, gptq, awq, threads, convert };
         let each = |progress: Progress<'_>| {
             *now.lock().unwrap_or_else(PoisonError::into_inner) = Some(told(progress));

@@ -48,10 +48,16 @@ pub(crate) fn format(name: Option<&str>, path: Option<&Path>) -> PyResult<Output
 
 /// Checks that nothing is at `path`, unless an interrupted call has left it to be continued: work that takes minutes is not lost for a name.
 pub(crate) fn free(path: &Path, overwrite: bool) -> PyResult<()> {
+    let shown = path.display();
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty() && !parent.is_dir());
+    if let Some(parent) = parent {
+        let what = format!("cannot write `{shown}`: there is no directory `{}`", parent.display());
+        return Err(misuse(Diagnostic::new(what)));
+    }
     if overwrite || !path.exists() || Draft::partial(path).is_dir() {
         return Ok(());
     }
-    let what = Diagnostic::new(format!("`{}` exists", path.display()));
+    let what = Diagnostic::new(format!("`{shown}` exists"));
     Err(misuse(what.with_hint("`overwrite=True` replaces it".to_owned())))
 }
 

@@ -212,6 +212,8 @@ def test_what_cannot_be_made_small_is_said(llama: Path, tmp_path: Path) -> None:
         wb.compress(llama, None, "4bit", to="npz")  # type: ignore[arg-type]
     with pytest.raises(wb.RunError, match="has no tokenizer"):
         wb.compress(llama, path, "4bit", text="a text")
+    with pytest.raises(wb.MisuseError, match="there is no directory"):
+        wb.compress(llama, tmp_path / "none" / "small.gguf", "4bit")
     source = small(tmp_path / "model")
     with pytest.raises(wb.MisuseError, match="6 tokens, and at least 4096 are needed"):
         wb.compress(source, path, "4bit", text="a text")

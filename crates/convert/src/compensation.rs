@@ -143,7 +143,8 @@ impl<'a> Compensation<'a> {
         let what = format!(
             "errors of `{name}`, of {k} columns, need {wanted} to be made good; {room} are available"
         );
-        Err(Error::Convert { what: Diagnostic::new(what).into() })
+        let what = Diagnostic::new(what).with_hint("do without GPTQ, or allow more memory".to_owned());
+        Err(Error::Convert { what: what.into() })
     }
 
     /// The most bytes that all tables together take.

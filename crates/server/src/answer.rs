@@ -45,8 +45,9 @@ impl Whole {
     fn add(&mut self, said: Said) {
         self.text.push_str(&said.text);
         self.tokens.extend(said.tokens);
-        let (first, _) = self.weights.unwrap_or((said.weights, said.weights));
-        self.weights = Some((first, said.weights));
+        if let Some((first, last)) = said.weights {
+            self.weights = Some((self.weights.map_or(first, |(first, _)| first), last));
+        }
     }
 }
 

@@ -46,10 +46,17 @@ struct Chunks<S> {
 }
 
 impl<S: Shape> Chunks<S> {
-    fn chunk(&self, choices: Vec<S::Choice>, usage: Option<Usage>, weights: u64, events: &mut Events) {
+    fn chunk(
+        &self,
+        choices: Vec<S::Choice>,
+        usage: Option<Usage>,
+        made: Option<(u64, u64)>,
+        events: &mut Events,
+    ) {
         let usage = self.include_usage.then_some(usage);
         let model = self.service.name();
-        let (id, system_fingerprint) = (&self.id, Fingerprint::one(weights));
+        let now = self.service.weights();
+        let (id, system_fingerprint) = (&self.id, Fingerprint::of(Some(made.unwrap_or((now, now)))));
         let head = Head { id, object: S::OBJECT, created: self.created, model, system_fingerprint };
         events.add(&Chunk { head, choices, usage });
     }
@@ -59,22 +66,22 @@ impl<S: Shape> Pieces for Chunks<S> {
     fn begin(&mut self, events: &mut Events) {
         for index in 0..self.count {
             if let Some(choice) = self.shape.begin(index) {
-                self.chunk(vec![choice], None, self.service.weights(), events);
+                self.chunk(vec![choice], None, None, events);
             }
         }
     }
 
     fn piece(&mut self, index: usize, said: Said, end: Option<&Ending>, events: &mut Events) {
         let finish = end.map(|end| finish_reason(end.stop));
-        let weights = said.weights;
+        let made = said.weights;
         for choice in self.shape.piece(index, said, finish) {
-            self.chunk(vec![choice], None, weights, events);
+            self.chunk(vec![choice], None, made, events);
         }
     }
 
     fn end(&mut self, usage: Usage, events: &mut Events) {
         if self.include_usage {
-            self.chunk(vec![], Some(usage), self.service.weights(), events);
+            self.chunk(vec![], Some(usage), None, events);
         }
         events.text("[DONE]");
     }

@@ -53,6 +53,7 @@ impl Fields {
     }
 
     /// The fields of a form, and its files.
+    #[cfg(feature = "speech")]
     pub(crate) fn of_form(left: Map<String, Value>, files: Vec<(String, Bytes)>) -> Fields {
         Fields { files, is_form: true, ..Fields::new(left, String::new()) }
     }
@@ -299,6 +300,7 @@ impl Fields {
     }
 
     /// The file of a form.
+    #[cfg(feature = "speech")]
     pub(crate) fn file(&mut self, name: &'static str) -> Option<Bytes> {
         self.note(name, || json!({"type": "string", "format": "binary"}));
         self.known.push(name);

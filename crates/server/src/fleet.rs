@@ -17,9 +17,9 @@ use weighbridge::tensor::Diagnostic;
 use crate::error::Error;
 use crate::host::{Host, Shared, has_name, not_served, own_names, places, untagged};
 use crate::live::{Held, Live};
-use crate::offer::{Loaded, Offer, Served};
+use crate::offer::{NotLoaded, Offer, Served, Size};
 use crate::refusal::Refusal;
-use crate::work::Renew;
+use crate::work::{NotRenewed, Renew, Renewed};
 
 /// How long a model that could not be loaded is not tried again.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -169,7 +169,7 @@ impl Entry {
         let mut slot = self.slot();
         slot.failed = None;
         slot.known =
-            Some(Known { host: Arc::clone(&live.host), api: live.api.clone(), bytes: live.size.bytes });
+            Some(Known { host: Arc::clone(&live.host), api: live.api.clone(), bytes: live.size().bytes });
         slot.live.replace(Arc::new(live))
     }
 }
@@ -238,7 +238,7 @@ impl Fleet {
 
     /// Bytes of what is in memory.
     fn resident_bytes(&self) -> u64 {
-        self.entries.iter().filter_map(|entry| entry.live()).map(|live| live.size.bytes).sum()
+        self.entries.iter().filter_map(|entry| entry.live()).map(|live| live.size().bytes).sum()
     }
 
     /// The bytes that a model may take beside `others`. A single model has what the system has available, unless there is a limit.
@@ -250,7 +250,10 @@ impl Fleet {
     /// True if a model does not fit beside `others` bytes: it would read weights for each token, or exceed the budget.
     fn is_tight(&self, started: &Result<Live, Error>, others: u64) -> bool {
         match started {
-            Ok(live) => live.size.is_streaming || others.saturating_add(live.size.bytes) > self.budget,
+            Ok(live) => {
+                let size = live.size();
+                size.is_streaming || others.saturating_add(size.bytes) > self.budget
+            }
             Err(error) => error.is_for_memory(),
         }
     }
@@ -440,26 +443,54 @@ impl Fleet {
             return self.reload(entry, tell).await;
         };
         let resident = self.resident_bytes();
-        let has_room = resident.saturating_add(entry.bytes()) <= self.budget;
-        let beside = if has_room { resident } else { resident.saturating_sub(live.size.bytes) };
-        let (offer, limit) = (Arc::clone(&entry.offer), self.limit(beside));
-        let load = move || match (offer.load)(limit) {
-            Ok(Loaded { served: Served::Text(runtime), .. }) => Ok(runtime),
-            Ok(_) => Err(Diagnostic::new("the new files continue no texts").into()),
-            Err(why) => Err(why.problems),
+        let left = self.budget.saturating_sub(resident);
+        let offer = Arc::clone(&entry.offer);
+        let load = move |limit| {
+            let served = (offer.load)(limit)?.served;
+            let size = Size::of(&served);
+            match served {
+                Served::Text(runtime) => Ok(Renewed { runtime, size }),
+                _ => {
+                    let problems = Diagnostic::new("the new files continue no texts").into();
+                    Err(NotLoaded { problems, is_for_memory: false, is_misuse: false })
+                }
+            }
         };
         let (done, result) = oneshot::channel();
         let weights = entry.next_weights();
-        let renew = Renew { load: Box::new(load), has_room, weights, tell: done };
+        let renew = Renew {
+            load: Box::new(load),
+            beside: (entry.bytes() <= left).then_some(left),
+            alone: self.limit(resident.saturating_sub(live.size().bytes)),
+            weights,
+            tell: done,
+        };
+        // Nobody takes it out of memory meanwhile, and whoever ends the server does not wait for it.
+        let held = Held::new(&live);
         let is_sent = live.renew(renew);
-        // Whoever ends it waits until nobody holds it.
-        drop(live);
         let result = if is_sent { result.await.ok() } else { None };
-        let result = result.unwrap_or_else(|| Err(Refusal::not_loaded(entry.name())));
-        if result.is_ok() {
-            entry.weights.store(weights, Ordering::Relaxed);
-        }
-        let _ = tell.send(result);
+        let gone = || NotRenewed { refusal: Refusal::not_loaded(entry.name()), is_gone: true };
+        let result = result.unwrap_or_else(|| Err(gone()));
+        drop(held);
+        let told = match result {
+            Ok(size) => {
+                live.resize(size);
+                entry.weights.store(weights, Ordering::Relaxed);
+                if let Some(known) = &mut entry.slot().known {
+                    known.bytes = size.bytes;
+                }
+                Ok(())
+            }
+            Err(NotRenewed { refusal, is_gone }) => {
+                let dead = if is_gone { entry.slot().live.take() } else { None };
+                drop(live);
+                if let Some(dead) = dead {
+                    unloaded(dead).await;
+                }
+                Err(refusal)
+            }
+        };
+        let _ = tell.send(told);
         drop(moving);
     }
 

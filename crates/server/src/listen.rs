@@ -61,6 +61,8 @@ pub(crate) fn run(
         runtime.spawn(async move { fleet.rest(idle).await });
     }
     let result = runtime.block_on(async {
+        #[cfg(unix)]
+        let local = local;
         let connections = Arc::new(Connections::new());
         let listener = tokio::net::TcpListener::from_std(listener).map_err(Error::Io)?;
         let mut doors = JoinSet::new();
@@ -85,6 +87,8 @@ pub(crate) fn run(
         }
         told_to_end().await.map_err(Error::Io)?;
         doors.shutdown().await;
+        #[cfg(unix)]
+        drop(local);
         fleet.shared.is_stopping.store(true, Ordering::Relaxed);
         tokio::select! {
             () = connections.ended() => {}

@@ -18,7 +18,7 @@ use crate::embeddings::Vectors;
 use crate::error::Error;
 use crate::host::{About, Files, Host, Shared};
 use crate::inbox::Inbox;
-use crate::offer::{Chat, Loaded, ModelPage, Offer, Served};
+use crate::offer::{Chat, Loaded, ModelPage, Offer, Served, Size};
 use crate::openapi;
 use crate::rerank::Scores;
 use crate::routes::{self, Serves, with_short};
@@ -38,7 +38,7 @@ pub(crate) struct Live {
     /// The description of its routes.
     pub(crate) api: Value,
     /// The memory that it takes.
-    pub(crate) size: Size,
+    size: Mutex<Size>,
     /// Has its thread end, once it has done what was asked.
     close: Box<dyn Fn() + Send + Sync>,
     /// Has it go on with other weights; `None` if what it runs is not worth that.
@@ -71,6 +71,7 @@ impl Live {
         let Ready { router, host, api, size, close, renew } = told?;
         host.metrics.loaded();
         let (requests, _) = watch::channel(0);
+        let size = Mutex::new(size);
         Ok(Live { router, host, api, size, close, renew, requests, used: Mutex::new(Instant::now()), thread })
     }
 
@@ -102,6 +103,16 @@ impl Live {
         self.host.is_free().await;
     }
 
+    /// The memory that it takes.
+    pub(crate) fn size(&self) -> Size {
+        *self.size.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It takes this much from now on.
+    pub(crate) fn resize(&self, size: Size) {
+        *self.size.lock().unwrap_or_else(PoisonError::into_inner) = size;
+    }
+
     /// Has it go on with other weights, whatever it runs. Returns whether it can.
     pub(crate) fn renew(&self, renew: Renew) -> bool {
         self.renew.as_ref().is_some_and(|own| own(renew))
@@ -127,15 +138,6 @@ impl Live {
         // A panic has said what it is.
         let _ = own.thread.join();
     }
-}
-
-/// The memory of a model.
-#[derive(Clone, Copy)]
-pub(crate) struct Size {
-    /// Bytes in memory.
-    pub(crate) bytes: u64,
-    /// True if it would be faster with more.
-    pub(crate) is_streaming: bool,
 }
 
 /// A request to a model that is read, which keeps it in memory.
@@ -188,7 +190,7 @@ fn run(shared: &Arc<Shared>, offer: &Offer, (memory, weights): (Option<u64>, u64
     let loaded = (offer.load)(memory).map_err(Error::Model);
     let ran = loaded.and_then(|loaded| {
         let Loaded { served, chat, page } = loaded;
-        let size = Size { bytes: served.bytes(), is_streaming: served.is_streaming() };
+        let size = Size::of(&served);
         let host = |page: Option<ModelPage>, about| Arc::new(Host::new(shared, offer, page, about, weights));
         match served {
             Served::Text(runtime) => text(runtime, chat, |about| host(page, about), size, tell),

@@ -25,6 +25,8 @@ pub struct LocalSocket {
     path: PathBuf,
     /// The user who may open it.
     pub(crate) owner: u32,
+    /// The device and the number of its file.
+    file: (u64, u64),
 }
 
 impl LocalSocket {
@@ -40,9 +42,10 @@ impl LocalSocket {
         {
             std::fs::remove_file(&path)?;
         }
-        let mut socket = LocalSocket { listener: UnixListener::bind(&path)?, path, owner: 0 };
+        let mut socket = LocalSocket { listener: UnixListener::bind(&path)?, path, owner: 0, file: (0, 0) };
         std::fs::set_permissions(&socket.path, Permissions::from_mode(0o600))?;
-        socket.owner = std::fs::metadata(&socket.path)?.uid();
+        let found = std::fs::symlink_metadata(&socket.path)?;
+        (socket.owner, socket.file) = (found.uid(), (found.dev(), found.ino()));
         Ok(socket)
     }
 }
@@ -55,8 +58,11 @@ pub(crate) fn is_of(owner: u32, stream: &tokio::net::UnixStream) -> io::Result<(
 
 impl Drop for LocalSocket {
     fn drop(&mut self) {
-        // Without it, nothing is lost.
-        let _ = std::fs::remove_file(&self.path);
+        // What somebody else has put there stays.
+        let file = std::fs::symlink_metadata(&self.path).map(|found| (found.dev(), found.ino()));
+        if file.is_ok_and(|file| file == self.file) {
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 }
 

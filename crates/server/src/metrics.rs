@@ -43,6 +43,7 @@ pub(crate) struct ModelMetrics {
     next_token: Histogram,
     running: Gauge,
     waiting: Gauge,
+    #[cfg(feature = "speech")]
     sound: Counter<f64, AtomicU64>,
     loaded: Gauge,
     loads: Counter,
@@ -120,6 +121,7 @@ impl Metrics {
             next_token: self.next_token.get_or_create_owned(&label),
             running: self.running.get_or_create_owned(&label),
             waiting: self.waiting.get_or_create_owned(&label),
+            #[cfg(feature = "speech")]
             sound: self.sound.get_or_create_owned(&label),
             loaded: self.loaded.get_or_create_owned(&label),
             loads: self.loads.get_or_create_owned(&label),
@@ -168,6 +170,7 @@ impl ModelMetrics {
     }
 
     /// Counts a sound.
+    #[cfg(feature = "speech")]
     pub(crate) fn sound(&self, seconds: f64) {
         self.sound.inc_by(seconds);
     }

@@ -6,7 +6,7 @@ use std::fmt;
 use weighbridge::Transcriber;
 use weighbridge::engine::text::Conversation;
 use weighbridge::load::LoadReport;
-use weighbridge::tensor::Diagnostics;
+use weighbridge::tensor::{Diagnostic, Diagnostics};
 use weighbridge::{Embedder, Reranker, Runtime, Task};
 
 /// Loads a model, on the thread that will run it. The argument is how many bytes it may take, if there is a limit. It is called again
@@ -22,6 +22,14 @@ pub struct NotLoaded {
     pub is_for_memory: bool,
     /// True if its options ask for what cannot be.
     pub is_misuse: bool,
+}
+
+impl NotLoaded {
+    /// Its loader panicked, and has said why.
+    pub(crate) fn panicked() -> NotLoaded {
+        let problems = Diagnostic::new("the loader panicked").into();
+        NotLoaded { problems, is_for_memory: false, is_misuse: false }
+    }
 }
 
 /// A model that can be loaded.
@@ -90,6 +98,21 @@ impl Served {
             #[cfg(feature = "speech")]
             Served::Speech(transcriber) => of(transcriber.report()),
         }
+    }
+}
+
+/// The memory of a model.
+#[derive(Clone, Copy)]
+pub(crate) struct Size {
+    /// Bytes in memory.
+    pub(crate) bytes: u64,
+    /// True if it would be faster with more.
+    pub(crate) is_streaming: bool,
+}
+
+impl Size {
+    pub(crate) fn of(served: &Served) -> Size {
+        Size { bytes: served.bytes(), is_streaming: served.is_streaming() }
     }
 }
 

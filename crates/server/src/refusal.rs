@@ -118,6 +118,7 @@ impl Refusal {
     }
 
     /// The field `name` is wrong.
+    #[cfg(feature = "speech")]
     pub(crate) fn of_field(name: &str, message: impl std::fmt::Display) -> Refusal {
         Refusal::of_problem(Problem { param: Some(name.to_owned()), message: format!("`{name}`: {message}") })
     }

@@ -66,6 +66,7 @@ pub(crate) struct Route<S: ?Sized> {
 }
 
 pub(crate) const JSON: &str = "application/json";
+#[cfg(feature = "speech")]
 pub(crate) const FORM: &str = "multipart/form-data";
 pub(crate) const EVENTS: &str = "text/event-stream";
 pub(crate) const LINES: &str = "application/x-ndjson";
@@ -114,6 +115,7 @@ impl<S: Send + Sync + 'static> Route<S> {
     }
 
     /// Its requests are forms.
+    #[cfg(feature = "speech")]
     pub(crate) fn takes_form(self) -> Route<S> {
         Route { takes: FORM, ..self }
     }

@@ -40,11 +40,6 @@ impl Fingerprint {
         let (first, last) = made.unwrap_or_default();
         Fingerprint { first, last }
     }
-
-    /// Those of one piece.
-    pub(crate) fn one(weights: u64) -> Fingerprint {
-        Fingerprint { first: weights, last: weights }
-    }
 }
 
 impl Serialize for Fingerprint {

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -19,6 +20,7 @@ use weighbridge::{Error, Runtime, Sampler};
 
 use crate::host::Host;
 use crate::metrics::ModelMetrics;
+use crate::offer::{NotLoaded, Size};
 use crate::refusal::{Failed, Refusal, failed};
 
 /// What the engine is to do.
@@ -31,13 +33,28 @@ pub(crate) enum Order {
 
 /// Other weights of the same model, with which the texts that run go on.
 pub(crate) struct Renew {
-    /// Loads them.
-    pub(crate) load: Box<dyn FnOnce() -> Result<Box<Runtime>, Diagnostics> + Send>,
-    /// True if there is room for both.
-    pub(crate) has_room: bool,
+    /// Loads them, within a limit of bytes.
+    pub(crate) load: Box<dyn Fn(Option<u64>) -> Result<Renewed, NotLoaded> + Send>,
+    /// Bytes that are left beside the old ones; `None` if the old ones leave first.
+    pub(crate) beside: Option<u64>,
+    /// Bytes that they may take once the old ones have left, if there is a limit.
+    pub(crate) alone: Option<u64>,
     /// Their number.
     pub(crate) weights: u64,
-    pub(crate) tell: oneshot::Sender<Result<(), Refusal>>,
+    pub(crate) tell: oneshot::Sender<Result<Size, NotRenewed>>,
+}
+
+/// A model with other weights.
+pub(crate) struct Renewed {
+    pub(crate) runtime: Box<Runtime>,
+    pub(crate) size: Size,
+}
+
+/// Why a model has the weights that it had, or none.
+pub(crate) struct NotRenewed {
+    pub(crate) refusal: Refusal,
+    /// True if the old weights have left: the model is not in memory any more.
+    pub(crate) is_gone: bool,
 }
 
 /// Texts to be continued for one request.
@@ -113,8 +130,8 @@ pub(crate) struct Said {
     pub(crate) text: String,
     /// Its tokens, if probabilities are wanted.
     pub(crate) tokens: Vec<Likely>,
-    /// The number of the weights that made it.
-    pub(crate) weights: u64,
+    /// The numbers of the weights that made it, the first and the last.
+    pub(crate) weights: Option<(u64, u64)>,
 }
 
 /// A token, and the likely ones instead of it.
@@ -145,11 +162,17 @@ struct Active<'t> {
     /// Given back with the last sequence of the job, whether or not the client has read what it was sent.
     _permit: Arc<OwnedSemaphorePermit>,
     news: UnboundedSender<News>,
-    /// The number of the weights that made its last token.
-    weights: u64,
+    /// The numbers of the weights that made what is held, the first and the last.
+    made: Option<(u64, u64)>,
 }
 
 impl Active<'_> {
+    /// Notes which weights made a token.
+    fn made_by(&mut self, weights: u64) {
+        let (first, _) = self.made.unwrap_or((weights, weights));
+        self.made = Some((first, weights));
+    }
+
     /// Keeps the probability of a token.
     fn likely(&mut self, sampled: &Sampled<'_>) {
         if let Some(of) = &mut self.logprobs {
@@ -160,14 +183,14 @@ impl Active<'_> {
     }
 
     fn token(&mut self, sampled: Sampled<'_>, weights: u64) -> ControlFlow<Stop> {
-        self.weights = weights;
         self.metrics.token(self.last.is_none(), self.last.unwrap_or(self.since));
         self.last = Some(Instant::now());
+        self.made_by(weights);
         self.likely(&sampled);
         let text = self.stops.push(self.stream.push(sampled.token));
         if !text.is_empty() {
             let tokens = std::mem::take(&mut self.held);
-            let said = Said { text: text.to_owned(), tokens, weights };
+            let said = Said { text: text.to_owned(), tokens, weights: self.made.take() };
             // Who has left is found before the next step.
             let _ = self.news.send(News::Said { index: self.index, said });
         }
@@ -184,11 +207,27 @@ impl Active<'_> {
         let string = self.stops.found().map(str::to_owned);
         let stop = if string.is_some() { Stop::StopString } else { stats.stop };
         text.push_str(self.stops.finish());
-        let said = Said { text, tokens: self.held, weights: self.weights };
+        let said = Said { text, tokens: self.held, weights: self.made };
         let _ = self.news.send(match stop {
             Stop::Interrupted if self.is_late => News::Late,
             stop => News::Ended { index: self.index, said, ending: Ending { stop, string }, stats },
         });
+    }
+}
+
+/// Why texts end whose model has left.
+fn left() -> Failed {
+    let message = "the model left memory, and its new weights could not be loaded".to_owned();
+    Failed { message, is_misuse: false }
+}
+
+/// Ends what was ordered meanwhile.
+fn leave(mut orders: UnboundedReceiver<Order>) {
+    orders.close();
+    while let Ok(order) = orders.try_recv() {
+        if let Order::Job(job) = order {
+            let _ = job.news.send(News::Failed(left()));
+        }
     }
 }
 
@@ -234,7 +273,7 @@ impl<'t> Engine<'t> {
                     Order::Job(job) => self.submit(&runtime, &mut scheduler, job),
                     Order::Renew(renew) => match self.renew(runtime, &mut scheduler, renew) {
                         Some(renewed) => runtime = renewed,
-                        None => return,
+                        None => return leave(orders),
                     },
                 }
             }
@@ -252,35 +291,44 @@ impl<'t> Engine<'t> {
         scheduler: &mut Scheduler,
         renew: Renew,
     ) -> Option<Box<Runtime>> {
-        let Renew { load, has_room, weights, tell } = renew;
+        let Renew { load, beside, alone, weights, tell } = renew;
         let (interface, capacity) = (runtime.interface(), runtime.session().capacity());
-        let loaded = || {
-            let new = load().map_err(|problems| self.not_renewed(&problems))?;
-            let mut unlike = interface.unlike(&new.interface());
-            if new.session().capacity() < capacity {
-                unlike.push(format!(
-                    "there is room for {} positions, not for {capacity}",
-                    new.session().capacity()
-                ));
+        let loaded = |limit| {
+            // A loader that panics takes nothing away that is there.
+            let loaded = catch_unwind(AssertUnwindSafe(|| load(limit)));
+            loaded.unwrap_or_else(|_| Err(NotLoaded::panicked()))
+        };
+        let checked = |new: Renewed| {
+            let mut unlike = interface.unlike(&new.runtime.interface());
+            let found = new.runtime.session().capacity();
+            if found < capacity {
+                unlike.push(format!("there is room for {found} positions, not for {capacity}"));
             }
             if unlike.is_empty() { Ok(new) } else { Err(Refusal::other_model(&unlike)) }
         };
-        let (suspended, loaded, old) = if has_room {
-            match loaded() {
-                Ok(new) => (scheduler.suspend(), Ok(new), Some(runtime)),
-                Err(refusal) => {
-                    let _ = tell.send(Err(refusal));
-                    return Some(runtime);
-                }
+        let mut first = None;
+        if let Some(room) = beside {
+            match loaded(Some(room)) {
+                // It may fit alone.
+                Ok(new) if new.size.is_streaming || new.size.bytes > room => {}
+                Err(why) if why.is_for_memory => {}
+                other => match other.map_err(|why| self.not_renewed(&why.problems)).and_then(checked) {
+                    Ok(new) => first = Some(new),
+                    Err(refusal) => {
+                        let _ = tell.send(Err(NotRenewed { refusal, is_gone: false }));
+                        return Some(runtime);
+                    }
+                },
             }
-        } else {
-            // What sessions hold of the old weights goes with them.
-            let suspended = scheduler.suspend();
-            drop(runtime);
-            (suspended, loaded(), None)
+        }
+        // What sessions hold of the old weights goes with them.
+        let suspended = scheduler.suspend();
+        drop(runtime);
+        let new = match first {
+            Some(new) => Ok(new),
+            None => loaded(alone).map_err(|why| self.not_renewed(&why.problems)).and_then(checked),
         };
-        drop(old);
-        let renewed = loaded.and_then(|new| match new.resume(suspended) {
+        let renewed = new.and_then(|new| match new.runtime.resume(suspended) {
             Ok(resumed) => Ok((new, resumed)),
             Err(error) => Err(self.not_renewed(&error.diagnostics())),
         });
@@ -288,15 +336,14 @@ impl<'t> Engine<'t> {
             Ok((new, resumed)) => {
                 *scheduler = resumed;
                 self.host.renewed(weights);
-                let _ = tell.send(Ok(()));
-                Some(new)
+                let _ = tell.send(Ok(new.size));
+                Some(new.runtime)
             }
             Err(refusal) => {
                 for (_, active) in self.active.drain() {
-                    let message = "the model left memory, and its new weights could not be loaded".to_owned();
-                    let _ = active.news.send(News::Failed(Failed { message, is_misuse: false }));
+                    let _ = active.news.send(News::Failed(left()));
                 }
-                let _ = tell.send(Err(refusal));
+                let _ = tell.send(Err(NotRenewed { refusal, is_gone: true }));
                 None
             }
         }
@@ -356,7 +403,7 @@ impl<'t> Engine<'t> {
                 metrics: self.host.metrics.clone(),
                 _permit: Arc::clone(&job.permit),
                 news: job.news.clone(),
-                weights: self.host.weights(),
+                made: None,
             };
             self.active.insert(id, active);
         }
@@ -381,6 +428,7 @@ impl<'t> Engine<'t> {
         let stepped = runtime.step(scheduler, &mut |id, event| match event {
             Event::Prompt(sampled) => {
                 if let Some(active) = active.get_mut(&id) {
+                    active.made_by(weights);
                     active.likely(&sampled);
                 }
                 ControlFlow::Continue(())
@@ -390,8 +438,11 @@ impl<'t> Engine<'t> {
                 None => ControlFlow::Break(Stop::Interrupted),
             },
             Event::End(sampled) => {
-                if let Some(active) = active.get_mut(&id).filter(|active| active.tells_end) {
-                    active.likely(&sampled);
+                if let Some(active) = active.get_mut(&id) {
+                    active.made_by(weights);
+                    if active.tells_end {
+                        active.likely(&sampled);
+                    }
                 }
                 ControlFlow::Continue(())
             }

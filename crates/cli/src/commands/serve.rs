@@ -289,7 +289,10 @@ impl Starting {
 
     /// Starts a model of text.
     fn text(&self, options: &RuntimeOptions) -> Result<Loaded, Failure> {
-        let runtime = Runtime::start(&self.path, options)?;
+        let mut runtime = Runtime::start(&self.path, options)?;
+        if let Some(own) = &self.own {
+            runtime.set_template(ChatTemplate::new(own.source()).map_err(|e| Failure::Other(e.to_string()))?);
+        }
         let tokenizer = runtime.tokenizer().ok().map(AsRef::as_ref);
         let doubts = Doubts::with(runtime.checkpoint(), runtime.model(), tokenizer)?;
         let doubts = doubts.and(&options.loras).unless(self.is_strict)?;
@@ -307,7 +310,7 @@ impl Starting {
             Bytes(memory)
         );
         note(&together);
-        let chat = chat(self.own.as_deref().or(runtime.template()), &runtime)?;
+        let chat = chat(runtime.template(), &runtime)?;
         if chat.is_none() {
             note("the model has no chat template: `/v1/completions` alone continues texts");
         }

@@ -59,6 +59,8 @@ fn what_the_other_engine_cannot_have_is_refused() {
         (&["--python", &*with, "--parallel", "2"][..], 2, "--parallel"),
         (&["--python", &with, "--memory", "1GiB"], 2, "--memory"),
         (&["--python", &with, "--quiet"], 2, "--quiet is not for vLLM"),
+        #[cfg(unix)]
+        (&["--python", &with, "--socket", "s.sock"], 2, "--socket is not for vLLM"),
         (&["--python", &with, "--api-key", "a", "--api-key", "b"], 2, "one API key, and there are 2"),
         (&["--python", "/nowhere/python"], 1, "`--python` names the Python"),
     ] {

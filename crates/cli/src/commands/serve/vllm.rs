@@ -12,6 +12,8 @@ pub(super) fn run(args: &ServeArgs) -> Result<(), Failure> {
         ("--allow-host", !access.allow_host.is_empty()),
         ("--cors", !access.cors.is_empty()),
         ("--quiet", access.quiet),
+        #[cfg(unix)]
+        ("--socket", access.socket.is_some()),
     ];
     if let Some((option, _)) = others.into_iter().find(|(_, is_given)| *is_given) {
         return Err(Failure::Usage(format!("{option} is not for vLLM, whose own options follow `--`")));
