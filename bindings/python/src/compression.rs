@@ -11,11 +11,11 @@ use weighbridge::convert::compress::{Choice, Compression, Measuring, Policy, Tar
 use weighbridge::convert::{ConvertOptions, Imatrix};
 use weighbridge::engine::calibrate;
 use weighbridge::engine::eval::{Agreement, Mean};
-use weighbridge::planner::{self, Adapter, Preset};
-use weighbridge::tensor::{Diagnostic, Pattern};
+use weighbridge::planner::Preset;
+use weighbridge::tensor::Diagnostic;
 
 use crate::error::{Failure, Result, misuse};
-use crate::files::{ConvertReport, format, free, opened};
+use crate::files::{ConvertReport, adapter, format, free, opened};
 use crate::plan::Source;
 use crate::{loading, waiting};
 
@@ -102,11 +102,7 @@ pub(crate) fn compress_to(
     let work = || -> Result<(Compression, Option<Written>)> {
         let checkpoint = open()?;
         let imatrix = imatrix.map(Imatrix::open).transpose()?;
-        let mut adapter = Adapter::default();
-        if let Some(rules) = rules {
-            adapter.mapping = Some(planner::read_rules(rules)?);
-        }
-        adapter.allow_missing = allow_missing.iter().flatten().map(Pattern::new).collect();
+        let adapter = adapter(rules, allow_missing)?;
         let convert = ConvertOptions {
             adapter,
             preset,

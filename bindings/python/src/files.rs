@@ -61,6 +61,13 @@ pub(crate) fn free(path: &Path, overwrite: bool) -> PyResult<()> {
     Err(misuse(what.with_hint("`overwrite=True` replaces it".to_owned())))
 }
 
+/// The way in which a source is read.
+pub(crate) fn adapter(rules: Option<PathBuf>, allow_missing: Option<Vec<String>>) -> Result<Adapter> {
+    let mapping = rules.map(planner::read_rules).transpose()?;
+    let allow_missing = allow_missing.iter().flatten().map(Pattern::new).collect();
+    Ok(Adapter { mapping, allow_missing, ..Adapter::default() })
+}
+
 /// Writes `checkpoint` to `path` in another format or other encodings. Nothing is there before all of it is.
 #[pyfunction]
 #[pyo3(name = "convert", signature = (
@@ -100,11 +107,7 @@ pub(crate) fn convert_to(
     let work = || -> Result<convert::ConvertReport> {
         let checkpoint = open()?;
         let imatrix = imatrix.map(Imatrix::open).transpose()?;
-        let mut adapter = Adapter::default();
-        if let Some(rules) = rules {
-            adapter.mapping = Some(planner::read_rules(rules)?);
-        }
-        adapter.allow_missing = allow_missing.iter().flatten().map(Pattern::new).collect();
+        let adapter = adapter(rules, allow_missing)?;
         let options = ConvertOptions {
             adapter,
             rules: encoding.rules,

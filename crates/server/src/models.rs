@@ -109,7 +109,7 @@ pub(crate) fn asked(fields: &mut Fields) -> Option<String> {
     name
 }
 
-/// What becomes of the answers that are being made when a model is read anew.
+/// The weights that answers get which are being made when a model is read anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// They are made by the old weights.
@@ -118,7 +118,7 @@ pub(crate) enum Mode {
     Keep,
 }
 
-/// Reads what becomes of running answers. The names are those of vLLM's `/pause`.
+/// Reads the mode. The names are those of vLLM's `/pause`.
 pub(crate) fn mode(fields: &mut Fields) -> Mode {
     match fields.text("mode").as_deref() {
         None | Some("wait") => Mode::Wait,

@@ -23,7 +23,7 @@ use crate::metrics::ModelMetrics;
 use crate::offer::{NotLoaded, Size};
 use crate::refusal::{Failed, Refusal, failed};
 
-/// What the engine is to do.
+/// An order to the engine.
 pub(crate) enum Order {
     /// To continue texts.
     Job(Job),

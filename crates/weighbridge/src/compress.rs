@@ -51,7 +51,7 @@ pub const LENGTH: usize = 512;
 /// A text, in UTF-8, of at least eight chunks. With three quarters of it the model is calibrated, on the last one the result is measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Text<'a> {
-    /// What it is called in the importance matrix.
+    /// Its name in the importance matrix.
     pub name: &'a str,
     /// The text itself.
     pub contents: &'a str,

@@ -120,7 +120,7 @@ pub(crate) fn run(args: &CompressArgs) -> Result<(), Failure> {
     shown.print(page.as_ref())
 }
 
-/// What is done at the moment.
+/// Says how far the work is.
 fn now(progress: Progress<'_>) -> String {
     let matrix =
         |now: &Measuring<'_>, done: &str| format!("[{}/{}] {done} {}", now.index + 1, now.total, now.name);

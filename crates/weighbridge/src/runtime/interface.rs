@@ -30,7 +30,7 @@ impl Runtime {
 }
 
 impl Interface {
-    /// What differs in `other`; empty if nothing does.
+    /// Returns the differences of `other`, a sentence for each.
     pub fn unlike(&self, other: &Interface) -> Vec<String> {
         let fields = self.model.unlike(&other.model).into_iter();
         let mut unlike: Vec<String> =
