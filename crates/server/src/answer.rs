@@ -78,7 +78,13 @@ impl Answer {
         let made = texts.iter().filter_map(|text| text.weights);
         let made = made.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
         let (id, model) = (&self.id, self.service.name());
-        Head { id, object, created: self.created, model, system_fingerprint: Fingerprint::of(made) }
+        Head {
+            id,
+            object,
+            created: self.created,
+            model,
+            system_fingerprint: Fingerprint::of(made, self.service.weights()),
+        }
     }
 
     /// Waits for all texts.

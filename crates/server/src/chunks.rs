@@ -55,8 +55,7 @@ impl<S: Shape> Chunks<S> {
     ) {
         let usage = self.include_usage.then_some(usage);
         let model = self.service.name();
-        let now = self.service.weights();
-        let (id, system_fingerprint) = (&self.id, Fingerprint::of(Some(made.unwrap_or((now, now)))));
+        let (id, system_fingerprint) = (&self.id, Fingerprint::of(made, self.service.weights()));
         let head = Head { id, object: S::OBJECT, created: self.created, model, system_fingerprint };
         events.add(&Chunk { head, choices, usage });
     }

@@ -35,9 +35,9 @@ pub(crate) struct Fingerprint {
 }
 
 impl Fingerprint {
-    /// The first and the last weights that made an answer; nothing was made if there are none.
-    pub(crate) fn of(made: Option<(u64, u64)>) -> Fingerprint {
-        let (first, last) = made.unwrap_or_default();
+    /// The first and the last weights that made an answer; if nothing was made, those that are run `now`.
+    pub(crate) fn of(made: Option<(u64, u64)>, now: u64) -> Fingerprint {
+        let (first, last) = made.unwrap_or((now, now));
         Fingerprint { first, last }
     }
 }

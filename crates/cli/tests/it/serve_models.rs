@@ -365,6 +365,8 @@ fn answers_go_on_with_new_weights() {
         let (new, made) = said(ask("/v1/completions", &body(400)));
         assert_eq!(made, "weights-2");
         assert_ne!(new, old);
+        // An answer of no tokens has them too.
+        assert_eq!(said(ask("/v1/completions", &body(0))), (String::new(), "weights-2".to_owned()));
         assert_eq!(reload("sideways").0, 400);
 
         // Files of another model are refused: with room, nothing is lost; without, what runs is.
