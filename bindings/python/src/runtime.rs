@@ -101,7 +101,7 @@ enum Given<'py> {
 impl Runtime {
     #[new]
     #[pyo3(signature = (
-        path, *, threads=None, context=None, backend="cpu", kv=None, encode=None, preset=None, lora=None, memory=None
+        path, *, threads=None, context=None, backend="cpu", kv=None, kv_budget=None, encode=None, preset=None, lora=None, memory=None
     ))]
     #[expect(clippy::too_many_arguments, reason = "Python names them")]
     fn new(
@@ -111,6 +111,7 @@ impl Runtime {
         context: Option<usize>,
         backend: &str,
         kv: Option<&str>,
+        kv_budget: Option<usize>,
         encode: Option<Encode>,
         preset: Option<&str>,
         lora: Option<Lora>,
@@ -124,6 +125,7 @@ impl Runtime {
                 return Err(value_error(format!("backend is \"cpu\" or \"reference\", found \"{backend}\"")));
             }
         };
+        options.kv_budget = kv_budget;
         options.kv = match kv {
             None => None,
             Some("f32") => Some(KvKind::F32),
@@ -298,7 +300,9 @@ impl Runtime {
             let mut inner = self.lock();
             let Inner { runtime, cached } = &mut *inner;
             let known = cached.iter().zip(tokens).take_while(|(a, b)| a == b).count();
-            let mut at = runtime.truncate(known.min(keep));
+            // All positions count here.
+            let known = if runtime.session().has_left_out() { 0 } else { known.min(keep) };
+            let mut at = runtime.truncate(known);
             cached.truncate(at);
             for part in tokens[at..].chunks(STEP) {
                 if stop.load(Ordering::Relaxed) {
@@ -418,7 +422,8 @@ impl Job {
         let Inner { runtime, cached } = inner;
         // At least one token has to run, to have logits.
         let known = cached.iter().zip(&self.tokens).take_while(|(a, b)| a == b).count();
-        let known = runtime.truncate(known.min(self.tokens.len().saturating_sub(1)));
+        let known = runtime.session().known_of(known, self.tokens.len());
+        let known = runtime.truncate(known);
         cached.truncate(known);
         self.sampler.begin(cached);
         cached.extend_from_slice(&self.tokens[known..]);

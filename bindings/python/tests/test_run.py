@@ -50,6 +50,23 @@ def test_a_text_goes_on_as_llama_cpp_has_it(smollm2: wb.Runtime) -> None:
     assert again.prompt_tokens == 1
 
 
+def test_a_budget_keeps_a_part_of_a_prompt() -> None:
+    path, prompt = fetched("smollm2"), [i * i * 37 % 40000 for i in range(200)]
+    whole, kept = wb.Runtime(path, context=240), wb.Runtime(path, context=240, kv_budget=70)
+    answers = [
+        runtime.generate(prompt, max_tokens=24, temperature=0, repeat_penalty=1) for runtime in (whole, kept, kept)
+    ]
+    texts = [answer.text() for answer in answers]
+    # Another answer than with all positions, and the same whatever was asked before.
+    assert texts[0] != texts[1] == texts[2]
+    tokens = [answer.tokens for answer in answers]
+    assert tokens[0][0] == tokens[1][0]
+    # Scores are those of the whole text.
+    assert kept.scores(prompt + tokens[1]) == whole.scores(prompt + tokens[1])
+    with pytest.raises(ValueError, match="64 are its last ones"):
+        wb.Runtime(path, kv_budget=64)
+
+
 def test_a_conversation_is_written_as_the_model_knows_it(smollm2: wb.Runtime) -> None:
     said = [{"role": "user", "content": "Say hello."}]
     answer = smollm2.generate(said, max_tokens=12, temperature=0)

@@ -34,7 +34,7 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::PossibleValue;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
-use weighbridge::engine::KvKind;
+use weighbridge::engine::{KvKind, OBSERVED};
 use weighbridge::model::ExpertPlacement;
 use weighbridge::planner::Adapter;
 use weighbridge::tensor::Pattern;
@@ -422,6 +422,22 @@ pub(crate) struct ModelArgs {
     cache: Option<CacheArg>,
 }
 
+/// How much is kept of a prompt.
+#[derive(ClapArgs)]
+pub(crate) struct BudgetArgs {
+    /// Keep N positions of each prompt, in the layers that look at all positions: the last 64, and those that they look at most
+    /// (SnapKV). Answers change. The memory and the time that a token takes no longer grow with the prompt
+    #[arg(long, value_name = "N", value_parser = whole(OBSERVED as u32 + 1, None))]
+    kv_budget: Option<u32>,
+}
+
+impl BudgetArgs {
+    /// The positions that are kept; `None`: all of them.
+    pub(crate) fn positions(&self) -> Option<usize> {
+        self.kv_budget.map(|n| n as usize)
+    }
+}
+
 /// A form of keys and values by name.
 #[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum KvArg {
@@ -542,6 +558,8 @@ pub(crate) struct StrictArgs {
 pub(crate) struct BenchArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
+    #[command(flatten)]
+    pub(crate) budget: BudgetArgs,
     /// Prompt tokens
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = whole(1u32, None))]
     pub(crate) prefill: u32,

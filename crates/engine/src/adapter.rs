@@ -12,7 +12,7 @@ use quant::Isa;
 
 use crate::backend::{Attend, Backend, DeltaRule, Heads, Sequence};
 use crate::weights::{NormWeights, Projection};
-use crate::{Error, Model};
+use crate::{Error, KvCache, Model};
 
 /// A `LoRA` adapter of a model: what it adds to the products of its matrices.
 pub struct Adapter {
@@ -160,6 +160,10 @@ impl Backend for Adapted<'_> {
 
     fn attend(&mut self, how: &Attend, sequences: &[Sequence], q: &[f32], out: &mut [f32]) {
         self.backend.attend(how, sequences, q, out);
+    }
+
+    fn attention_sums(&mut self, how: &Attend, cache: &KvCache, q: &[f32], to: &mut [f32]) {
+        self.backend.attention_sums(how, cache, q, to);
     }
 
     fn gate(&mut self, x: &[f32], width: usize, first: usize, out: &mut [f32]) {

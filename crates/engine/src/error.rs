@@ -138,6 +138,18 @@ pub enum Error {
         /// The form in the snapshot.
         found: KvKind,
     },
+    /// A budget of keys and values that the observed queries alone would fill.
+    #[error(
+        "{wanted} positions cannot be kept of a prompt: {} are its last ones, and more than these are needed",
+        crate::OBSERVED
+    )]
+    KvBudget {
+        /// Positions wanted.
+        wanted: usize,
+    },
+    /// A session gets a budget that has positions already.
+    #[error("the session has positions already, of which no queries were kept")]
+    LateKvBudget,
     /// A session, or a snapshot, of another model.
     #[error("the session belongs to another model")]
     OtherModel,

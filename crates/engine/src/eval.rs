@@ -166,7 +166,8 @@ pub fn logits_bytes(vocab: usize) -> u64 {
     (ROWS * 4) as u64 * vocab as u64
 }
 
-/// Scores `tokens` by `model`, beside `reference` if there is one. `each` sees the result so far and the number of all
+/// Scores `tokens` by `model`, beside `reference` if there is one. A session with a [budget](crate::Session::set_kv_budget) keeps as many positions
+/// of the first half of each chunk. `each` sees the result so far and the number of all
 /// chunks after each chunk, and may break.
 ///
 /// # Errors
@@ -208,8 +209,10 @@ pub fn evaluate(
         }
         let (context, scored) = chunk.split_at(length / 2);
         begin(model, context)?;
+        model.runner.evict(model.session)?;
         if let Some(reference) = &mut reference {
             begin(reference, context)?;
+            reference.runner.evict(reference.session)?;
         }
         result.parts.begin(predicted.clone());
         let mut position = predicted.start;

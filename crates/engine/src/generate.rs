@@ -80,7 +80,7 @@ impl Stats {
     }
 }
 
-/// Runs `prompt` in `session`, then samples until a limit; `each` sees every token as it comes, and may break with the
+/// Runs `prompt` in `session`, leaves out of it what is beyond the session's [budget](Session::set_kv_budget), then samples until a limit; `each` sees every token as it comes, and may break with the
 /// reason. With a `draft`, tokens that it guesses are run ahead: the text is the same, bit for bit, and may come sooner.
 ///
 /// The sampler's text so far goes on, and the draft's: `prompt` is added to it, and each token that is sampled. Before another
@@ -119,8 +119,11 @@ pub fn generate(
     }
     let mut token = turn.sampler.sample(logits)?;
     turn.stats.prefill_seconds = started.elapsed().as_secs_f64();
-    let decoding = Instant::now();
     let mut stop = turn.take(token, logits);
+    if stop.is_none() {
+        runner.evict(session)?;
+    }
+    let decoding = Instant::now();
     while stop.is_none() {
         if session.position() == session.capacity() {
             stop = Some(Stop::ContextFull);

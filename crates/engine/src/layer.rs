@@ -85,6 +85,12 @@ pub(crate) trait Layer: Send + Sync {
         None
     }
 
+    /// How rows of `width` attend, if the layer keeps their keys and values.
+    fn attends(&self, width: usize) -> Option<Attend<'_>> {
+        let _ = width;
+        None
+    }
+
     /// The layer, if it looks at what an audio encoder gives.
     fn cross(&self) -> Option<&CrossAttention> {
         None
@@ -193,16 +199,19 @@ impl Sequences<'_> {
             let (position, State::Kv(cache)) = self.sessions.state_mut(segment.part, self.branch) else {
                 unreachable!("`state` has made a cache for this layer")
             };
-            let rows = q[segment.row * how.width..].chunks_exact(how.width);
+            let rows = q[segment.row * how.width..].chunks_exact(how.width).take(segment.tokens.len());
             cache.skip_to(first_page * PAGE);
-            cache.extend(first_page * PAGE + position, rows.take(segment.tokens.len()).map(&kv));
+            cache.extend(first_page * PAGE + position, rows.clone().map(&kv));
+            if let Some(observed) = cache.observed() {
+                observed.add(position, rows);
+            }
         }
         let sequence = |segment: &Segment| {
             let (position, State::Kv(cache)) = self.sessions.state(segment.part, self.branch) else {
                 unreachable!("`state` has made a cache for this layer")
             };
             let first_page = self.sessions.first_page(segment.part);
-            Sequence { cache, first_page, position, rows: segment.tokens.len() }
+            Sequence { cache, first_page, position: cache.place(position), rows: segment.tokens.len() }
         };
         self.attend_to(backend, how, q, sequence, out);
     }

@@ -78,6 +78,6 @@ pub use pass::BATCH;
 pub use runner::Runner;
 pub use sequencer::{Sequencer, Typed};
 pub use session::{Session, Snapshot, session_bytes};
-pub use state::{KvCache, KvKind, KvShape, PAGE, RECENT, RecurrentShape};
+pub use state::{KvCache, KvKind, KvShape, OBSERVED, PAGE, RECENT, RecurrentShape};
 pub use stream::Streaming;
 pub use weights::{Bias, Linear, NormWeights, Projection};

@@ -154,12 +154,6 @@ impl Model {
         self.output.as_ref()
     }
 
-    /// Bytes of its state (keys and values) that a token at `position` reads.
-    pub fn state_reads(&self, kind: KvKind, position: usize) -> u64 {
-        let reads = self.branches.iter().map(|branch| branch.layer.state_reads(kind, position));
-        reads.fold(0, u64::saturating_add)
-    }
-
     /// Bytes that a session of `positions` positions takes; `None` if they cannot be counted.
     pub(crate) fn state_bytes(&self, kind: KvKind, positions: usize) -> Option<u64> {
         let mut bytes = self.branches.iter().map(|branch| branch.layer.state_bytes(kind, positions));

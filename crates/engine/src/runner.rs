@@ -12,6 +12,7 @@ use crate::forward::{Buffers, during, layers};
 use crate::hearing::Hearing;
 use crate::layer::{Pass, Segment, Sequences, Watch};
 use crate::rotary::{Rotary, Rotation};
+use crate::state::State;
 use crate::stream::Stream;
 use crate::{Batch, Error, Heard, KvKind, Logits, Model, Session, Streaming};
 
@@ -160,6 +161,27 @@ impl Runner {
         mut each: impl FnMut(&[f32]),
     ) -> Result<(), Error> {
         self.run_parts(&mut [BatchItem { session, tokens, logits: Logits::All }], |_, _, logits| each(logits))
+    }
+
+    /// Leaves out what is beyond the budget of `session`, at the end of a prompt: each layer that looks at all positions keeps the last
+    /// [`OBSERVED`](crate::OBSERVED), and as many others as the budget has room for, for each key head those that the last queries look at most. Nothing
+    /// happens without a budget, or where no more positions are there. The session no longer goes back into its prompt, except to its beginning.
+    ///
+    /// # Errors
+    /// If the session is of another model, or memory runs out: some layers may have left out their positions then, and the session is as good as
+    /// before.
+    pub fn evict(&mut self, session: &mut Session) -> Result<(), Error> {
+        if !Arc::ptr_eq(session.model(), &self.model) {
+            return Err(Error::OtherModel);
+        }
+        let Some(budget) = session.kv_budget() else { return Ok(()) };
+        for (branch, state) in self.model.branches().iter().zip(&mut session.states) {
+            let (State::Kv(cache), Some(sizes)) = (state, branch.layer.attention()) else { continue };
+            let Some(how) = branch.layer.attends(sizes.heads * sizes.key) else { continue };
+            cache
+                .evict(budget, |cache, queries, to| self.backend.attention_sums(&how, cache, queries, to))?;
+        }
+        Ok(())
     }
 
     /// Makes of a spectrogram what sessions then look at when they [hear](Session::hear) it: of `mel`, frame by frame,

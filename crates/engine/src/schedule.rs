@@ -28,6 +28,8 @@ pub struct Bounds {
     pub waiting: usize,
     /// Bytes of the sessions that run, and of the prompts that are kept for those that begin as they do.
     pub bytes: u64,
+    /// Positions that are kept of a prompt once it has run, as by [`Session::set_kv_budget`]; `None`: all of them.
+    pub kv_budget: Option<usize>,
 }
 
 /// A text to be continued.
@@ -111,6 +113,8 @@ struct Running {
     session: Session,
     /// The prompt, and what was sampled: tokens from the session's position on have not been run.
     text: Vec<u32>,
+    /// Tokens of the prompt, while some positions of it may have to be left out at its end.
+    evicts_at: Option<usize>,
     /// Tokens that it takes in this step.
     rows: usize,
     bytes: u64,
@@ -281,8 +285,10 @@ impl Scheduler {
         let mut parts = recycled(std::mem::take(&mut self.parts));
         self.places.clear();
         for (place, running) in self.running.iter_mut().enumerate().filter(|(_, running)| running.rows > 0) {
-            let Running { session, text, rows, .. } = running;
+            let Running { session, text, evicts_at, rows, .. } = running;
             let (from, mut to) = (session.position(), session.position() + *rows);
+            // Its end is where a pass ends, also where the text goes on behind it.
+            to = to.min(evicts_at.unwrap_or(to));
             let logits = match self.turns[place].told() {
                 None if to == text.len() => Logits::Last,
                 None => Logits::None,
@@ -304,10 +310,17 @@ impl Scheduler {
         };
         self.parts = recycled(parts);
         for (running, turn) in self.running.iter_mut().zip(&mut self.turns) {
-            let Some(token) = turn.sampled.take() else { continue };
-            if turn.stats.tokens == 1 {
-                self.prefixes.keep(&running.text, running.session.snapshot());
+            let at_end = running.evicts_at.is_some_and(|end| running.session.position() == end);
+            if turn.stats.tokens == 1 && turn.sampled.is_some() || at_end {
+                self.prefixes.keep(&running.text[..running.session.position()], running.session.snapshot());
             }
+            if at_end {
+                running.evicts_at = None;
+                if let Err(error) = runner.evict(&mut running.session) {
+                    turn.ended.get_or_insert(Ended::Failed(error));
+                }
+            }
+            let Some(token) = turn.sampled.take() else { continue };
             running.text.push(token);
             if running.session.position() == running.session.capacity() {
                 turn.ended.get_or_insert(Ended::Stopped(Stop::ContextFull));
@@ -336,7 +349,7 @@ impl Scheduler {
             let turn = self.turns.remove(place);
             let running = self.running.remove(place);
             let position = running.session.position();
-            if position > 0 {
+            if position > 0 && !running.session.has_left_out() {
                 self.prefixes.keep(&running.text[..position], running.session.snapshot());
             }
             // It has ended, whatever the caller says.
@@ -360,6 +373,7 @@ impl Scheduler {
             }
             self.prefixes.shrink(room - first.bytes);
             let mut session = Session::new(runner.model(), self.kind, first.positions)?;
+            session.set_kv_budget(self.bounds.kv_budget)?;
             let Some(Waiting { id, request, bytes, since, .. }) = self.waiting.pop_front() else { break };
             let Request { prompt: mut text, mut sampler, tokens, end, tells_prompt, .. } = request;
             let known = if tells_prompt { 0 } else { self.prefixes.restore(&text, &mut session) };
@@ -368,7 +382,8 @@ impl Scheduler {
             sampler.read(&text);
             text.reserve_exact(tokens);
             let stats = Stats { prompt_tokens: text.len(), known_tokens: known, ..Stats::default() };
-            self.running.push(Running { session, text, rows: 0, bytes });
+            let evicts_at = session.kv_budget().map(|_| text.len());
+            self.running.push(Running { session, text, evicts_at, rows: 0, bytes });
             self.turns.push(Turn {
                 id,
                 sampler,

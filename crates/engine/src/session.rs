@@ -6,7 +6,7 @@ use std::sync::Arc;
 use model::{Architecture, Computes};
 
 use crate::rotary::Turns;
-use crate::state::{RecurrentShape, State, StateSnapshot};
+use crate::state::{OBSERVED, RecurrentShape, State, StateSnapshot};
 use crate::{Adapter, Error, Heard, KvKind, KvShape, Model};
 
 /// One sequence: how far it is, and what each layer keeps of the positions before.
@@ -22,6 +22,8 @@ pub struct Session {
     pub(crate) position: usize,
     capacity: usize,
     kind: KvKind,
+    /// Positions that are kept of a prompt, if not all.
+    budget: Option<usize>,
     /// Changes the products of its rows.
     pub(crate) adapter: Option<Arc<Adapter>>,
 }
@@ -81,7 +83,7 @@ impl Session {
         let states = states.collect::<Result<Vec<_>, Error>>()?;
         let turns = model.ropes.iter().map(|rope| rope.turns(capacity)).collect();
         let model = Arc::clone(model);
-        Ok(Session { model, states, turns, position: 0, capacity, kind, adapter: None })
+        Ok(Session { model, states, turns, position: 0, capacity, kind, budget: None, adapter: None })
     }
 
     /// The model that it runs on.
@@ -112,6 +114,55 @@ impl Session {
         }
         self.adapter = adapter;
         Ok(())
+    }
+
+    /// Lets the layers that look at all positions keep `budget` of a prompt from here on, whatever its length ([SnapKV](crate::OBSERVED)), or all
+    /// of them: [`Runner::evict`](crate::Runner::evict) leaves out the others at its end. Results are not the same then; rotary positions are.
+    /// Layers with a window, and linear attention, keep what they always keep.
+    ///
+    /// # Errors
+    /// If the budget is not larger than [`OBSERVED`](crate::OBSERVED), or the session has positions already.
+    pub fn set_kv_budget(&mut self, budget: Option<usize>) -> Result<(), Error> {
+        if let Some(wanted) = budget.filter(|budget| *budget <= OBSERVED) {
+            return Err(Error::KvBudget { wanted });
+        }
+        if self.position > 0 {
+            return Err(Error::LateKvBudget);
+        }
+        self.budget = budget;
+        for (branch, state) in self.model.branches().iter().zip(&mut self.states) {
+            let (State::Kv(cache), Some(sizes)) = (state, branch.layer.attention()) else { continue };
+            if cache.shape().window.is_none() {
+                cache.observe(budget.map(|_| sizes.heads * sizes.key));
+            }
+        }
+        Ok(())
+    }
+
+    /// Positions that the layers which look at all of them keep of a prompt; `None`: all of them.
+    pub fn kv_budget(&self) -> Option<usize> {
+        self.budget
+    }
+
+    /// Bytes of its state that a token at `position` reads.
+    pub fn reads(&self, position: usize) -> u64 {
+        let reads = self.model.branches().iter().zip(&self.states).map(|(branch, state)| match state {
+            State::Kv(cache) => branch.layer.state_reads(self.kind, cache.place(position)),
+            _ => branch.layer.state_reads(self.kind, position),
+        });
+        reads.fold(0, u64::saturating_add)
+    }
+
+    /// How many of the first `known` tokens of a prompt of `prompt` tokens, all of which the session holds, need not be run again, so that
+    /// what follows is what follows in an empty session: all but the last, or but those that choose what a budget keeps; none if positions have been left out.
+    pub fn known_of(&self, known: usize, prompt: usize) -> usize {
+        let runs = if self.budget.is_some() { OBSERVED } else { 1 };
+        if self.has_left_out() { 0 } else { known.min(prompt.saturating_sub(runs)) }
+    }
+
+    /// Whether some positions have been left out.
+    pub fn has_left_out(&self) -> bool {
+        self.states.iter().any(|state| matches!(state, State::Kv(cache) if cache.left_out() > 0))
     }
 
     /// Positions there is room for.

@@ -1,10 +1,12 @@
 //! State that a session keeps of earlier positions: one for each layer, of the layer's own kind.
 
+mod eviction;
 mod kv_cache;
 mod kv_kind;
 mod pages;
 mod recurrent;
 
+pub use eviction::OBSERVED;
 pub use kv_cache::KvCache;
 pub use kv_kind::{KvKind, KvShape, RECENT};
 pub use pages::PAGE;

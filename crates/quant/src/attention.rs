@@ -119,64 +119,22 @@ pub fn attend(
     out: &mut Partial<'_>,
 ) {
     let (heads, queries) = (how.heads, how.heads * visible.len());
-    assert!(
-        queries > 0 && q.len().is_multiple_of(queries) && !q.is_empty(),
-        "{} rows of {heads} heads of {} values",
-        visible.len(),
-        q.len()
-    );
-    let (d, e) = (q.len() / queries, out.width());
-    let n = blocks.len() * POSITIONS;
+    let e = out.width();
     assert!(out.queries() == queries && e > 0, "results of {} queries, not of {queries}", out.queries());
-    let in_order = visible.is_sorted_by(|a, b| a.start <= b.start && a.end <= b.end);
-    let width = how.relative.map_or(heads, |relative| relative.table.len());
-    assert!(width > 0 && width.is_multiple_of(heads), "addends of {width} distances for {heads} heads");
-    assert!(in_order && visible.iter().all(|v| v.end <= n), "{visible:?} of {n} positions");
-    let apart = n + PAD;
-    let Room { scores, page, turned, folded, biases } = room;
-    let (scores, biases) = (&mut scores[..queries * apart], &mut biases[..queries]);
-
-    // The address that is read after the keys of block `i`, and the one after a group of its values.
+    // The address that is read after a group of the values of block `i`.
     let groups = e.div_ceil(GROUP);
     let group_of = |i: usize, group: usize| {
         let values = blocks.get(i).and_then(|block| block.values);
         values.map_or(std::ptr::null(), |values| values.group(e, group).start)
     };
-    let after_keys = |i: usize| blocks.get(i + 1).map_or(group_of(0, 0), |next| next.keys.channels(d).start);
     let after_values =
         |i: usize, group: usize| if group + 1 < groups { group_of(i, group + 1) } else { group_of(i + 1, 0) };
 
-    for (i, block) in blocks.iter().enumerate() {
-        let rows = block.keys.channels(d);
-        let q = match rows.ranges {
-            Some((scales, leasts)) => {
-                let queries = q.chunks_exact(d).zip(folded.chunks_exact_mut(d));
-                for ((q, folded), bias) in queries.zip(&mut *biases) {
-                    product(isa, q, scales, folded);
-                    *bias = dot(isa, q, leasts);
-                }
-                &folded[..q.len()]
-            }
-            None => {
-                biases.fill(0.0);
-                q
-            }
-        };
-        let page = Keys { d, q, biases, rows: rows.start, next: after_keys(i), apart };
-        // SAFETY: the instructions are there, since an `Isa` is a witness of its own; `channels` has seen the keys, and the scores of a
-        // block begin at `i * POSITIONS` of each query.
-        unsafe { for_elements!(rows.kind, score_of, isa)(page, &mut scores[i * POSITIONS..]) }
-    }
-    for (t, visible) in visible.iter().enumerate() {
-        for query in t * heads..(t + 1) * heads {
-            let scores = &mut scores[query * apart..][..n];
-            if let Some(relative) = &how.relative {
-                relative.add((t, query - t * heads, heads), visible.start, &mut scores[visible.clone()]);
-            }
-            let (most, sum) = weigh(isa, &mut scores[visible.clone()], how.scale, how.soft_cap);
-            (out.most[query], out.sum[query]) = (most, sum);
-        }
-    }
+    weights(isa, how, q, blocks, visible, room, |query, of| {
+        (out.most[query], out.sum[query]) = (of.most, of.sum);
+    });
+    let (d, apart) = (q.len() / queries, blocks.len() * POSITIONS + PAD);
+    let Room { scores, page, turned, folded, .. } = room;
     out.mixed.fill(0.0);
     for (i, block) in blocks.iter().enumerate() {
         let seen = Seen { visible, first: i * POSITIONS };
@@ -214,6 +172,84 @@ pub fn attend(
             let page = Values { heads, weights, apart, rows, width, next, count, stride: e, seen };
             // SAFETY: as above; `group` has seen the values, and `seen` keeps to the block.
             unsafe { for_elements!(kind, mix_of, isa)(page, out) }
+        }
+    }
+}
+
+/// The weights of the positions that a query sees, before they are divided by their sum.
+#[derive(Clone, Copy, Debug)]
+pub struct Weights<'a> {
+    /// The largest score.
+    pub most: f32,
+    /// The sum of `each`.
+    pub sum: f32,
+    /// `exp(score - most)`.
+    pub each: &'a [f32],
+}
+
+/// Calls `each` with every query and its weights, as [`attend`] takes them, in the order `[rows, heads]`.
+///
+/// # Panics
+/// As [`attend`].
+pub fn weights(
+    isa: Isa,
+    how: Attention<'_>,
+    q: &[f32],
+    blocks: &[Block<'_>],
+    visible: &[Range<usize>],
+    room: &mut Room,
+    mut each: impl FnMut(usize, Weights<'_>),
+) {
+    let (heads, queries) = (how.heads, how.heads * visible.len());
+    assert!(
+        queries > 0 && q.len().is_multiple_of(queries) && !q.is_empty(),
+        "{} rows of {heads} heads of {} values",
+        visible.len(),
+        q.len()
+    );
+    let (d, n) = (q.len() / queries, blocks.len() * POSITIONS);
+    let in_order = visible.is_sorted_by(|a, b| a.start <= b.start && a.end <= b.end);
+    let width = how.relative.map_or(heads, |relative| relative.table.len());
+    assert!(width > 0 && width.is_multiple_of(heads), "addends of {width} distances for {heads} heads");
+    assert!(in_order && visible.iter().all(|v| v.end <= n), "{visible:?} of {n} positions");
+    let apart = n + PAD;
+    let Room { scores, folded, biases, .. } = room;
+    let (scores, biases) = (&mut scores[..queries * apart], &mut biases[..queries]);
+
+    // What is read after the keys.
+    let after =
+        blocks.first().and_then(|block| block.values).map_or(std::ptr::null(), |values| values.start());
+    for (i, block) in blocks.iter().enumerate() {
+        let rows = block.keys.channels(d);
+        let q = match rows.ranges {
+            Some((scales, leasts)) => {
+                let queries = q.chunks_exact(d).zip(folded.chunks_exact_mut(d));
+                for ((q, folded), bias) in queries.zip(&mut *biases) {
+                    product(isa, q, scales, folded);
+                    *bias = dot(isa, q, leasts);
+                }
+                &folded[..q.len()]
+            }
+            None => {
+                biases.fill(0.0);
+                q
+            }
+        };
+        let next = blocks.get(i + 1).map_or(after, |block| block.keys.start());
+        let page = Keys { d, q, biases, rows: rows.start, next, apart };
+        // SAFETY: the instructions are there, since an `Isa` is a witness of its own; `channels` has seen the keys, and the scores of a
+        // block begin at `i * POSITIONS` of each query.
+        unsafe { for_elements!(rows.kind, score_of, isa)(page, &mut scores[i * POSITIONS..]) }
+    }
+    for (t, visible) in visible.iter().enumerate() {
+        for query in t * heads..(t + 1) * heads {
+            let scores = &mut scores[query * apart..][..n];
+            if let Some(relative) = &how.relative {
+                relative.add((t, query - t * heads, heads), visible.start, &mut scores[visible.clone()]);
+            }
+            let seen = &mut scores[visible.clone()];
+            let (most, sum) = weigh(isa, seen, how.scale, how.soft_cap);
+            each(query, Weights { most, sum, each: seen });
         }
     }
 }

@@ -239,6 +239,7 @@ fn text(
         sequences: host.parallel,
         waiting: host.options.queue,
         bytes: (session.bytes() as u64).saturating_mul(sessions),
+        kv_budget: session.kv_budget(),
     };
     let scheduler = Scheduler::new(session.kind(), bounds);
     let (inbox, orders) = Inbox::new();

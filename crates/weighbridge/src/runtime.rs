@@ -144,7 +144,8 @@ impl Runtime {
         let started = starting.with_sessions(kind, context, sessions).start()?;
         let Started { loaded, layout, isa, pool, tokenizer, kept } = started;
         let shared = Arc::new(engine::Model::new(&loaded, arch)?);
-        let session = Session::new(&shared, kind, context)?;
+        let mut session = Session::new(&shared, kind, context)?;
+        session.set_kv_budget(options.kv_budget)?;
         let mut runner = Runner::new(&shared, options.backend_of(pool, isa, &shared)?)?;
         if let Some(available) = options.memory.or_else(load::available_memory) {
             let state = session_bytes(shared.architecture(), kind, context as u64, 1).unwrap_or(u64::MAX);
@@ -318,15 +319,22 @@ impl Runtime {
         Ok(self.runner.run(batch, each)?)
     }
 
+    /// Leaves out of a prompt what is beyond the budget of its session; see [`Runner::evict`].
+    ///
+    /// # Errors
+    /// As [`Runner::evict`].
+    pub fn evict(&mut self, session: &mut Session) -> Result<(), Error> {
+        Ok(self.runner.evict(session)?)
+    }
+
     /// Measures how fast the machine could be at most; `None` for a backend that is its own bound.
     pub fn ceiling(&mut self) -> Option<Ceiling> {
         self.runner.ceiling()
     }
 
-    /// Bytes of weights, and of keys and values, that a token decoded at `position` reads.
-    pub fn reads(&self, position: usize) -> (u64, u64) {
-        let weights = self.shared().projections().map(|p| p.share_of(p.bytes())).sum();
-        (weights, self.shared().state_reads(self.session.kind(), position))
+    /// Bytes of weights that a decoded token reads; see [`Session::reads`] for what it reads of a session.
+    pub fn reads(&self) -> u64 {
+        self.shared().projections().map(|p| p.share_of(p.bytes())).sum()
     }
 
     /// Products (pairs of numbers multiplied and added) of all matrices with a prompt of `tokens` tokens.

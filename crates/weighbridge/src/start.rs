@@ -62,6 +62,8 @@ pub struct RuntimeOptions {
     pub more_sessions: usize,
     /// How keys and values are kept; by default in f32 for the reference backend, and in f16 for others.
     pub kv: Option<KvKind>,
+    /// Positions that are kept of a prompt, as [`Session::set_kv_budget`](engine::Session::set_kv_budget) says; `None`: all of them.
+    pub kv_budget: Option<usize>,
     /// Encodings applied during the load.
     pub encoding: Encoding,
     /// `LoRA` adapters that are merged into the parameters.

@@ -157,7 +157,7 @@ fn steps_of_many_sequences_allocate_nothing() {
         let mut runtime = Runtime::start(path, &options).unwrap();
         // The system allocates where a thread begins, and a tiny model may be far before its second thread has.
         std::thread::sleep(Duration::from_millis(100));
-        let bounds = Bounds { sequences: 5, waiting: 5, bytes: 1 << 30 };
+        let bounds = Bounds { sequences: 5, waiting: 5, bytes: 1 << 30, kv_budget: None };
         let mut scheduler = Scheduler::new(kv, bounds);
         for n in 0..5 {
             let sampler = SamplerOptions { seed: u64::from(n), ..SamplerOptions::default() };

@@ -490,6 +490,7 @@ class Runtime:
         context: int | None = None,
         backend: Literal["cpu", "reference"] = "cpu",
         kv: Literal["f32", "f16", "int8", "int4"] | None = None,
+        kv_budget: int | None = None,
         encode: _Encode | None = None,
         preset: str | None = None,
         lora: _Lora | None = None,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args as ClapArgs;
 
 use super::number::whole;
-use super::{HtmlArgs, ModelArgs};
+use super::{BudgetArgs, HtmlArgs, ModelArgs};
 
 /// `eval`.
 #[derive(ClapArgs)]
@@ -36,6 +36,8 @@ use super::{HtmlArgs, ModelArgs};
 pub(crate) struct EvalArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
+    #[command(flatten)]
+    pub(crate) budget: BudgetArgs,
     /// The text to predict, in UTF-8; `-` reads standard input
     #[arg(long, short, value_name = "FILE", required_unless_present = "task")]
     pub(crate) file: Option<PathBuf>,

@@ -6,7 +6,7 @@ use super::number::whole;
 use super::sampling::{SamplerArgs, escaped};
 #[cfg(feature = "grammar")]
 use super::structure::StructureArgs;
-use super::{ModelArgs, StrictArgs};
+use super::{BudgetArgs, ModelArgs, StrictArgs};
 use clap::Args as ClapArgs;
 use weighbridge::RuntimeOptions;
 use weighbridge::planner::Encoding;
@@ -26,6 +26,8 @@ use weighbridge::planner::Encoding;
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
+    #[command(flatten)]
+    pub(crate) budget: BudgetArgs,
     /// Answer this and exit; without it, chat. `-` reads standard input
     #[arg(long, short, value_name = "TEXT", allow_hyphen_values = true, group = "once")]
     pub(crate) prompt: Option<String>,

@@ -8,7 +8,7 @@ use weighbridge::Task;
 
 use super::number::whole;
 use super::size::size;
-use super::{ModelArgs, StrictArgs};
+use super::{BudgetArgs, ModelArgs, StrictArgs};
 
 /// `serve`.
 #[derive(ClapArgs)]
@@ -33,6 +33,8 @@ use super::{ModelArgs, StrictArgs};
 pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
+    #[command(flatten)]
+    pub(crate) budget: BudgetArgs,
     /// More models. Each may be written NAME=PATH
     #[arg(value_name = "PATH", requires = "path")]
     pub(crate) more: Vec<PathBuf>,
@@ -90,7 +92,7 @@ pub(crate) struct ServeArgs {
 }
 
 /// The options that say how this engine runs a model, or what this server does.
-const NOT_FOR_OTHERS: [&str; 25] = [
+const NOT_FOR_OTHERS: [&str; 26] = [
     "more",
     "backend",
     "layout",
@@ -100,6 +102,7 @@ const NOT_FOR_OTHERS: [&str; 25] = [
     "threads",
     "no_tune",
     "kv",
+    "kv_budget",
     "memory",
     "also",
     "io",

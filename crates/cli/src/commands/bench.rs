@@ -37,17 +37,21 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     let token = |i: u32| u32::try_from((u64::from(i) * 7919 + 13) % vocab).unwrap_or(0);
     let prompt: Vec<u32> = (0..args.prefill).map(token).collect();
     let (shared, kind) = (Arc::clone(runtime.shared()), runtime.session().kind());
-    let session = |_| Session::new(&shared, kind, needed);
-    let mut sessions =
-        (0..args.sequences).map(session).collect::<Result<Vec<_>, _>>().map_err(Error::from)?;
+    let session = |_| -> Result<Session, Error> {
+        let mut session = Session::new(&shared, kind, needed)?;
+        session.set_kv_budget(args.budget.positions())?;
+        Ok(session)
+    };
+    let mut sessions = (0..args.sequences).map(session).collect::<Result<Vec<_>, _>>()?;
     let before: Vec<u32> = (0..args.depth).map(token).collect();
     if !before.is_empty() {
         together(&mut runtime, &mut sessions[..1], &before)?;
+        runtime.evict(&mut sessions[0])?;
     }
     let filled = sessions[0].snapshot();
 
     let (mut prefill, mut decode, mut shares) = (Vec::new(), Vec::new(), Shares::default());
-    let needs = Needs::of(&runtime, args);
+    let needs = Needs::of(&runtime, &sessions[0], args);
     let mut measured = memory.so_far(Some(runtime.foreseen()));
     for round in 0..=args.repeat {
         sessions[0].restore(&filled).map_err(Error::from)?;
@@ -90,6 +94,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
             depth: args.depth,
             sequences: args.sequences,
             kv: kind.name(),
+            kv_budget: args.budget.positions(),
             repeat: args.repeat,
             load_seconds: runtime.report().seconds,
             prefill_tokens_per_second: real(p.median),
@@ -165,10 +170,11 @@ struct Needs {
 }
 
 impl Needs {
-    fn of(runtime: &Runtime, args: &BenchArgs) -> Needs {
-        let (weights, cache) = runtime.reads(args.depth as usize + args.decode as usize / 2);
+    /// Of sequences that are as `session` is.
+    fn of(runtime: &Runtime, session: &Session, args: &BenchArgs) -> Needs {
+        let cache = session.reads(args.depth as usize + args.decode as usize / 2);
         let cache = cache.saturating_mul(args.sequences.into());
-        Needs { weights, cache, macs: runtime.macs(args.prefill.into()) as f64 }
+        Needs { weights: runtime.reads(), cache, macs: runtime.macs(args.prefill.into()) as f64 }
     }
 }
 

@@ -40,18 +40,24 @@ pub(crate) fn run(args: &EvalArgs) -> Result<(), Failure> {
     let tasks = tasks::read(&args.task)?;
     let scope = Scope { text: text.is_some(), compared: args.against.is_some(), tasks: &tasks };
     let gates = args.gate.as_deref().map(|path| Gates::read(path, &scope)).transpose()?;
-    let options = args.model.options(CacheArg::Read)?;
+    let mut options = args.model.options(CacheArg::Read)?;
+    options.kv_budget = args.budget.positions();
     let length = options.context.unwrap_or(LENGTH);
     if text.is_some() && length < 16 {
         return Err(Failure::Usage("a chunk has at least 16 tokens: `--ctx 16`".to_owned()));
+    }
+    if options.kv_budget.is_some() && !tasks.is_empty() {
+        return Err(Failure::Usage(
+            "--kv-budget is for a text: questions are answered with all positions".to_owned(),
+        ));
     }
     let chunk = text.is_some().then_some(length);
     let mut model = Side::start(args.model.path(), &options, chunk, &tasks)?;
     // Not beside what is measured.
     model.runtime.build_copy()?;
-    // The other model is run as it is stored.
+    // The other model is run as it is stored, with all positions.
     let encoding = weighbridge::planner::Encoding::default();
-    let stored = RuntimeOptions { encoding, loras: vec![], ..options.clone() };
+    let stored = RuntimeOptions { encoding, loras: vec![], kv_budget: None, ..options.clone() };
     let against = args.against.as_deref();
     let mut reference = against.map(|path| Side::start(path, &stored, chunk, &tasks)).transpose()?;
     let predicted = match &text {

@@ -32,7 +32,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let prompt = prompt(args)?;
     #[cfg(feature = "grammar")]
     let grammar = args.structure.source()?;
-    let options = args.model.options(CacheArg::Write)?;
+    let mut options = args.model.options(CacheArg::Write)?;
+    options.kv_budget = args.budget.positions();
     let stop = Interrupt::install();
     let checkpoint = weighbridge::open_with(args.model.path(), &options.open)?;
     if let Some(ids) = &args.ids {

@@ -38,7 +38,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     }
     let keys = keys(&args.access)?;
     let own = args.chat_template.as_deref().map(isolate::own).transpose()?.map(Arc::new);
-    let options = args.model.options(CacheArg::Write)?;
+    let mut options = args.model.options(CacheArg::Write)?;
+    options.kv_budget = args.budget.positions();
     // Before the models, which take longer: a port that is taken is said at once.
     let (host, port) = (args.access.host.as_str(), args.access.port);
     let listener = TcpListener::bind((host, port)).map_err(|error| cannot_listen(host, port, &error))?;
@@ -166,7 +167,7 @@ fn offer(
         check_options(args, task)?;
     } else if task != Task::Text {
         // They are for the models of text beside it.
-        (options.context, options.kv) = (None, None);
+        (options.context, options.kv, options.kv_budget) = (None, None, None);
     }
     let names = name.map_or_else(|| names(args, path), |name| vec![name.to_owned()]);
     // One model has all the room that there is.
@@ -211,6 +212,7 @@ fn check_options(args: &ServeArgs, task: Task) -> Result<(), Failure> {
         ("--chat-template", args.chat_template.is_some() && !is_of_text),
         ("--max-tokens", args.max_tokens.is_some() && !is_of_text),
         ("--kv", args.model.has_kv() && matches!(task, Task::Vectors | Task::Scores)),
+        ("--kv-budget", args.budget.positions().is_some() && !is_of_text),
         ("--ctx", args.model.ctx.is_some() && task == Task::Speech),
     ];
     match unused.into_iter().find(|(_, is_unused)| *is_unused) {

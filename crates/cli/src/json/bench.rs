@@ -25,6 +25,8 @@ pub(crate) struct Bench<'a> {
     pub(crate) sequences: u32,
     /// How keys and values are kept.
     pub(crate) kv: &'a str,
+    /// Positions that are kept of those that are filled before.
+    pub(crate) kv_budget: Option<usize>,
     /// Runs that are measured, after one that is not.
     pub(crate) repeat: u32,
     pub(crate) load_seconds: f64,

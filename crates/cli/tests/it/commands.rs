@@ -158,6 +158,35 @@ fn ids_are_continued_with_ids() {
     assert!(error.contains("9669"), "{error}");
 }
 
+/// A part of the prompt is kept; the text behind it is another than with all of it, and the same each time.
+#[test]
+fn a_budget_for_the_prompt_is_kept() {
+    let ids: Vec<_> = (0..200).map(|i| (i * 37 % 128).to_string()).collect();
+    let (tiny, ids) = (golden().join("llama-tiny"), ids.join(","));
+    let said = |more: &[&str]| {
+        let args = ["run", path(&tiny), "--ids", &ids, "--temperature", "0", "-n", "24"];
+        stdout(&weighbridge(args.iter().chain(more)))
+    };
+    let whole = said(&[]);
+    assert_eq!(said(&["--kv-budget", "200"]), whole);
+    let kept = said(&["--kv-budget", "70"]);
+    assert_ne!(kept, whole);
+    // The first token is chosen before anything is left out.
+    assert_eq!(kept.split(',').next(), whole.split(',').next());
+    assert_eq!(said(&["--kv-budget", "70", "--threads", "3", "--prompt-lookup"]), kept);
+
+    let refused = |args: &[&str]| failure(args, Path::new("/"));
+    assert_snapshot!(refused(&["run", path(&tiny), "--ids", "1", "--kv-budget", "64"]), @"
+    error: invalid value '64' for '--kv-budget <N>': wanted a whole number, 65 or more
+
+    For more information, try '--help'.
+    exit code 2");
+    let embedder = testkit::golden("embed").join("gguf/bert");
+    assert_snapshot!(refused(&["serve", path(&embedder), "--kv-budget", "100", "--port", "0"]), @"
+    error: --kv-budget does nothing for this model, which is for vectors
+    exit code 2");
+}
+
 #[test]
 fn run_raw_prints_the_continuation_alone() {
     let args = ["-p", "def fibonacci(n):", "--raw", "--temperature", "0", "-n", "32", "--threads", "2"];

@@ -4,6 +4,8 @@
 //! and some of its heads. Where there are few, as for a single token, each span of positions is a task of its own. Either way
 //! spans are put together in their order, so results do not depend on the tasks.
 
+mod sums;
+
 use std::ops::Range;
 
 use load::Pool;

@@ -20,7 +20,7 @@ use super::ceiling::{self, Ceiling};
 use super::product::Products;
 use super::{Attend, Backend, DeltaRule, Heads, Rotated, Sequence, delta};
 use crate::weights::{Linear, NormWeights, Projection};
-use crate::{Error, Model};
+use crate::{Error, KvCache, Model};
 
 /// Parts of one fork-join at most.
 pub(super) const PARTS: usize = 128;
@@ -352,6 +352,10 @@ impl Backend for Cpu {
 
     fn attend(&mut self, how: &Attend, sequences: &[Sequence], q: &[f32], out: &mut [f32]) {
         self.attending.run(&mut self.pool, how, sequences, q, out);
+    }
+
+    fn attention_sums(&mut self, how: &Attend, cache: &KvCache, q: &[f32], to: &mut [f32]) {
+        self.attending.sums(&mut self.pool, how, cache, q, to);
     }
 
     fn gate(&mut self, x: &[f32], width: usize, first: usize, out: &mut [f32]) {

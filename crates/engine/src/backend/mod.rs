@@ -202,7 +202,7 @@ pub struct Sequence<'a> {
     pub cache: &'a KvCache,
     /// The page of the cache that has position 0 of the session.
     pub first_page: usize,
-    /// The position of the first row.
+    /// The position of the first row, without those before it that the cache has left out.
     pub position: usize,
     /// How many rows.
     pub rows: usize,
@@ -257,6 +257,10 @@ pub trait Backend: Send {
     /// Softmax attention of each query head, each row over the positions of its sequence: `q` is `[rows, how.width]`, `out`
     /// `[rows, heads · elements of a value]`, with the rows of each of `sequences` in turn. Their caches have one shape.
     fn attend(&mut self, how: &Attend, sequences: &[Sequence], q: &[f32], out: &mut [f32]);
+
+    /// For each key head, the sum of the weights that the queries of its heads give to each position before them: `to` is `[kv_heads, positions]`.
+    /// `q` is `[rows, how.width]`, of the rows at the places of `cache` after those positions; each sees all places before its own.
+    fn attention_sums(&mut self, how: &Attend, cache: &KvCache, q: &[f32], to: &mut [f32]);
 
     /// `out[t] = sigmoid(x[t][first..]) · out[t]`: `x` is `[rows, width]`; `out` `[rows, elements that are gated]`.
     fn gate(&mut self, x: &[f32], width: usize, first: usize, out: &mut [f32]);

@@ -1,6 +1,7 @@
 //! The oracle: plain f32, one thread, one loop an operation, in the order of the formula.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use model::{Activation, Norm};
@@ -10,7 +11,7 @@ use super::activation::{self, activated};
 use super::{Attend, Backend, DeltaRule, Heads, Rotated, Sequence, soft_plus};
 use crate::state::RecurrentShape;
 use crate::weights::{NormWeights, Projection};
-use crate::{KvShape, PAGE};
+use crate::{KvCache, KvShape, PAGE};
 
 /// Naive f32. Every other backend is measured against it.
 #[derive(Default)]
@@ -29,6 +30,31 @@ impl Reference {
     /// A new one.
     pub fn new() -> Reference {
         Reference::default()
+    }
+}
+
+impl Reference {
+    /// Leaves the weights that head `h` of the query at `position` gives to the keys of `seen` in `scores`, before they are divided by their
+    /// sum, which it returns.
+    fn weigh(
+        &mut self,
+        how: &Attend,
+        h: usize,
+        query: &[f32],
+        keys: &[f32],
+        position: usize,
+        seen: Range<usize>,
+    ) -> f32 {
+        self.scores.clear();
+        let capped = |score: f32| how.soft_cap.map_or(score, |cap| cap * (score / cap).tanh());
+        let products = keys.chunks_exact(query.len()).map(|key| dot(query, key));
+        let products = products.zip(seen).map(|(x, key)| x + how.addend(h, position, key));
+        self.scores.extend(products.map(|product| capped(product * how.scale)));
+        // The last score goes to no position.
+        self.scores.extend(how.sinks.map(|sinks| sinks[h]));
+        let max = self.scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        self.scores.iter_mut().for_each(|s| *s = (*s - max).exp());
+        self.scores.iter().sum()
     }
 }
 
@@ -98,22 +124,28 @@ impl Backend for Reference {
                 let first = sequence.first_page * PAGE;
                 let stored = first + seen.start..first + seen.end;
                 let (keys, values) = cache.rows(head, stored, first + position);
-                self.scores.clear();
-                let capped = |score: f32| how.soft_cap.map_or(score, |cap| cap * (score / cap).tanh());
-                let products = keys.chunks_exact(key).map(|key| dot(query, key));
-                let products = products.zip(seen.clone()).map(|(x, key)| x + how.addend(h, position, key));
-                self.scores.extend(products.map(|product| capped(product * how.scale)));
-                // The last score goes to no position.
-                self.scores.extend(how.sinks.map(|sinks| sinks[h]));
-                let max = self.scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-                self.scores.iter_mut().for_each(|s| *s = (*s - max).exp());
-                let sum: f32 = self.scores.iter().sum();
+                let sum = self.weigh(how, h, query, &keys, position, seen.clone());
                 let out = &mut out[(t * how.heads + h) * value..][..value];
                 out.fill(0.0);
                 let stride = values.len() / seen.len();
                 for (score, value) in self.scores.iter().zip(values.chunks_exact(stride)) {
                     out.iter_mut().zip(value).for_each(|(o, v)| *o += score / sum * v);
                 }
+            }
+        }
+    }
+
+    fn attention_sums(&mut self, how: &Attend, cache: &KvCache, q: &[f32], to: &mut [f32]) {
+        let KvShape { kv_heads, key, .. } = *cache.shape();
+        let before = to.len() / kv_heads;
+        to.fill(0.0);
+        for (q, position) in q.chunks_exact(how.width).zip(before..) {
+            for (h, query) in q.chunks_exact(key).enumerate() {
+                let head = h / (how.heads / kv_heads);
+                let (keys, _) = cache.rows(head, 0..=position, position);
+                let sum = self.weigh(how, h, query, &keys, position, 0..position + 1);
+                let to = &mut to[head * before..][..before];
+                to.iter_mut().zip(&self.scores).for_each(|(to, weight)| *to += weight / sum);
             }
         }
     }

@@ -10,6 +10,7 @@ use quant::Gram;
 
 use super::hadamard::{Signs, sign};
 use super::{Inputs, Part};
+use crate::KvCache;
 use crate::backend::{Attend, Backend, DeltaRule, Heads, Sequence};
 use crate::weights::{NormWeights, Projection};
 
@@ -189,6 +190,10 @@ impl Backend for Probed<'_> {
 
     fn attend(&mut self, how: &Attend, sequences: &[Sequence], q: &[f32], out: &mut [f32]) {
         self.backend.attend(how, sequences, q, out);
+    }
+
+    fn attention_sums(&mut self, how: &Attend, cache: &KvCache, q: &[f32], to: &mut [f32]) {
+        self.backend.attention_sums(how, cache, q, to);
     }
 
     fn gate(&mut self, x: &[f32], width: usize, first: usize, out: &mut [f32]) {

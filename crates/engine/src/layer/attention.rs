@@ -79,6 +79,20 @@ impl Attention {
             output: build.projection(&at("output"))?,
         })
     }
+
+    /// How rows of `width` elements attend.
+    fn how(&self, width: usize) -> Attend<'_> {
+        Attend {
+            heads: self.heads,
+            width,
+            window: self.window,
+            sees: self.sees,
+            scale: self.scale,
+            soft_cap: self.soft_cap,
+            sinks: self.sinks.as_ref().map(Tensor::as_f32),
+            relative: self.relative.as_deref(),
+        }
+    }
 }
 
 /// The addends of the scores by distance, which the whole model has: those of every distance that is told apart.
@@ -111,6 +125,10 @@ impl Layer for Attention {
         Some(HeadSizes { heads: self.heads, group, key: self.head_dim, value: self.head_dim, normed })
     }
 
+    fn attends(&self, width: usize) -> Option<Attend<'_>> {
+        Some(self.how(width))
+    }
+
     fn run(&self, pass: &mut Pass<'_>, h: &[f32], out: &mut [f32]) {
         let (q, kv) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
         let gate = q + 2 * kv;
@@ -128,16 +146,7 @@ impl Layer for Attention {
         let mixed = &mut pass.narrow[..pass.rows * q];
         pass.backend.linear(&self.qkv, h, pass.rows, qkv);
         pass.backend.rotate(&heads, qkv, pass.rows);
-        let how = Attend {
-            heads: self.heads,
-            width,
-            window: self.window,
-            sees: self.sees,
-            scale: self.scale,
-            soft_cap: self.soft_cap,
-            sinks: self.sinks.as_ref().map(Tensor::as_f32),
-            relative: self.relative.as_deref(),
-        };
+        let how = self.how(width);
         pass.sequences.attend(pass.backend, &how, qkv, |row| (&row[q..q + kv], &row[q + kv..gate]), mixed);
         if self.gated {
             pass.backend.gate(qkv, width, gate, mixed);

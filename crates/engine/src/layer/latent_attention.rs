@@ -91,6 +91,20 @@ impl LatentAttention {
             output: build.projection(&at("output"))?,
         })
     }
+
+    /// How rows of `width` elements attend.
+    fn how(&self, width: usize) -> Attend<'_> {
+        Attend {
+            heads: self.heads,
+            width,
+            window: None,
+            sees: Sees::Before,
+            scale: self.scale,
+            soft_cap: None,
+            sinks: None,
+            relative: None,
+        }
+    }
 }
 
 impl Layer for LatentAttention {
@@ -122,6 +136,10 @@ impl Layer for LatentAttention {
         let narrow = narrow.into_iter().max().unwrap_or(0).max(self.heads * self.value);
         let wide = sizes.queries + sizes.latents + sizes.keys + self.heads * self.latent;
         Room { wide, narrow, experts: self.heads, each: self.latent.max(self.value), ..Room::default() }
+    }
+
+    fn attends(&self, width: usize) -> Option<Attend<'_>> {
+        Some(self.how(width))
     }
 
     fn run(&self, pass: &mut Pass<'_>, h: &[f32], out: &mut [f32]) {
@@ -184,17 +202,7 @@ impl Layer for LatentAttention {
         pass.backend.rotate(&rotated, keys, rows);
 
         let mixed = &mut narrow[..rows * heads * latent];
-        let (scale, soft_cap) = (self.scale, None);
-        let how = Attend {
-            heads,
-            width,
-            window: None,
-            sees: Sees::Before,
-            scale,
-            soft_cap,
-            sinks: None,
-            relative: None,
-        };
+        let how = self.how(width);
         pass.sequences.attend(pass.backend, &how, keys, |row| (&row[heads * key..], &[]), mixed);
 
         // Values of the latent vectors that were mixed.

@@ -41,9 +41,10 @@ impl Prefixes {
         }
     }
 
-    /// Brings into an empty session what is kept of the beginning of `text`, but for its last token, and returns its length.
+    /// Brings into an empty session what is kept of the beginning of `text`, as far as it [need not run again](Session::known_of), and
+    /// returns its length.
     pub(super) fn restore(&mut self, text: &[u32], session: &mut Session) -> usize {
-        let most = &text[..text.len() - 1];
+        let most = &text[..session.known_of(text.len(), text.len())];
         let lengths = self.texts.iter().map(|(kept, _)| common(kept, most)).enumerate();
         let Some((best, length)) = lengths.max_by_key(|(_, length)| *length) else { return 0 };
         let Some((kept, snapshot)) = self.texts.remove(best) else { return 0 };

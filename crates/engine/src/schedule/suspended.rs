@@ -60,9 +60,11 @@ impl Suspended {
                 return Err(Error::Positions { wanted: positions, learned });
             }
         }
-        for Text { tokens, positions, bytes } in texts {
-            let session = Session::new(model, scheduler.kind, positions)?;
-            scheduler.running.push(Running { session, text: tokens, rows: 0, bytes });
+        for (Text { tokens, positions, bytes }, turn) in texts.into_iter().zip(&scheduler.turns) {
+            let mut session = Session::new(model, scheduler.kind, positions)?;
+            session.set_kv_budget(scheduler.bounds.kv_budget)?;
+            let evicts_at = session.kv_budget().map(|_| turn.stats.prompt_tokens);
+            scheduler.running.push(Running { session, text: tokens, evicts_at, rows: 0, bytes });
         }
         Ok(scheduler)
     }

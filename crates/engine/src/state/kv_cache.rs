@@ -9,9 +9,10 @@ use quant::attention::{
     Block, Coded, GROUP, Stored, encode_keys, encode_values, keys, narrow, value_place, values,
 };
 
+use super::eviction::{OBSERVED, Observed, chosen};
 use super::kv_kind::{KvKind, KvShape, Of, RECENT};
 use super::pages::{PAGE, Pages};
-use crate::Error;
+use crate::{BATCH, Error};
 
 /// The keys and values of one layer, in pages of [`PAGE`] positions: the keys of each head by channel, `[key, PAGE]`, and the values
 /// of each head in the places that [`value_place`] says.
@@ -22,8 +23,14 @@ pub struct KvCache {
     shape: KvShape,
     kind: KvKind,
     capacity: usize,
-    /// Positions that were written.
+    /// Positions that are there: those that were written, without those that were left out.
     len: usize,
+    /// Positions that were left out, all of them among the first `kept + left_out`. Each head has left out others.
+    left_out: usize,
+    /// The first positions here, which are what was kept: no session goes back into them.
+    kept: usize,
+    /// The last queries, where some positions may be left out.
+    observed: Option<Observed>,
     /// f32 or f16. Parts are the keys of each head, then the values of each.
     full: Pages,
     /// Codes, and what they mean: the same parts, each of which has the codes first.
@@ -75,6 +82,9 @@ impl KvCache {
             kind,
             capacity,
             len: 0,
+            left_out: 0,
+            kept: 0,
+            observed: None,
             sealed: 0,
             isa: Isa::detect().unwrap_or(Isa::Scalar),
         })
@@ -82,12 +92,81 @@ impl KvCache {
 
     /// Bytes reserved.
     pub fn bytes(&self) -> usize {
-        self.full.bytes() + self.coded.bytes()
+        let observed = self.observed.as_ref().map_or(0, Observed::bytes);
+        self.full.bytes() + self.coded.bytes() + observed
     }
 
-    /// Positions that were written.
+    /// Positions that are there.
     pub(crate) fn len(&self) -> usize {
         self.len
+    }
+
+    /// The place here of the session's position `position`, which is not among what was kept.
+    pub(crate) fn place(&self, position: usize) -> usize {
+        position.saturating_sub(self.left_out)
+    }
+
+    /// Positions that were left out.
+    pub(crate) fn left_out(&self) -> usize {
+        self.left_out
+    }
+
+    /// Keeps the last queries from here on, of `width` elements for each position, so that [`evict`](Self::evict) can choose; or no more.
+    pub(crate) fn observe(&mut self, width: Option<usize>) {
+        self.observed = width.map(Observed::new);
+    }
+
+    /// The last queries, if they are kept.
+    pub(crate) fn observed(&mut self) -> Option<&mut Observed> {
+        self.observed.as_mut()
+    }
+
+    /// Keeps `budget` positions, more than [`OBSERVED`]: the last, and of those before them the ones that each head's last queries look at
+    /// most. Nothing changes if there are no more than that, or no queries. `weigh` sums the weights that queries, `[rows, heads · elements of a key]`, the
+    /// last of which is at the last position, give to the positions before them: `[kv_heads, positions]`.
+    ///
+    /// # Errors
+    /// If memory runs out; nothing has changed then.
+    pub(crate) fn evict(
+        &mut self,
+        budget: usize,
+        weigh: impl FnOnce(&KvCache, &[f32], &mut [f32]),
+    ) -> Result<(), Error> {
+        let Some(observed) = self.observed.as_ref().filter(|observed| observed.len() > 0) else {
+            return Ok(());
+        };
+        if self.len <= budget {
+            return Ok(());
+        }
+        let (before, last) = (self.len - observed.len(), self.len - OBSERVED);
+        let mut weights = vec![0.0; self.shape.kv_heads * before];
+        weigh(self, &observed.queries(), &mut weights);
+        let kept = weights.chunks_exact(before).map(|weights| {
+            let first = chosen(&weights[..last], budget - OBSERVED);
+            first.into_iter().chain(last..self.len).collect::<Vec<_>>()
+        });
+        let kept: Vec<Vec<usize>> = kept.collect();
+        let mut new = KvCache::new(self.shape, self.kind, self.capacity)?;
+        for start in (0..budget).step_by(BATCH) {
+            let rows = start..budget.min(start + BATCH);
+            let heads = kept.iter().enumerate();
+            let heads: Vec<_> = heads
+                .map(|(head, kept)| self.rows(head, kept[rows.clone()].iter().copied(), self.len - 1))
+                .collect();
+            let row = |n: usize| -> (Vec<f32>, Vec<f32>) {
+                let KvShape { key, value, .. } = self.shape;
+                let keys = heads.iter().flat_map(|(keys, _)| &keys[n * key..][..key]);
+                let values = heads.iter().flat_map(|(_, values)| &values[n * value..][..value]);
+                (keys.copied().collect(), values.copied().collect())
+            };
+            let rows: Vec<_> = (0..rows.len()).map(row).collect();
+            new.extend(start, rows.iter().map(|(keys, values)| (&keys[..], &values[..])));
+        }
+        new.left_out = self.left_out + self.len - budget;
+        new.kept = budget;
+        new.observed = self.observed.take();
+        *self = new;
+        Ok(())
     }
 
     /// The sizes of a position.
@@ -111,7 +190,7 @@ impl KvCache {
     /// Writes the keys and values of the next positions: those from `position` on, which has been reached. Each row has
     /// `[kv_heads, elements]` of each; values that are part of the keys are not asked for.
     pub(crate) fn extend<'a>(&mut self, position: usize, rows: impl Iterator<Item = (&'a [f32], &'a [f32])>) {
-        assert!(position <= self.len && self.reaches(position), "{position} after {}", self.len);
+        assert!(self.reaches(position), "{position} after {}", self.len);
         self.truncate(position);
         let (shape, kind, isa) = (self.shape, self.kind, self.isa);
         for (keys, values) in rows {
@@ -193,6 +272,7 @@ impl KvCache {
         if position == 0 {
             return true;
         }
+        let Some(position) = self.place_after_kept(position) else { return false };
         let (seen, full) = (self.first_seen(position), self.first_full(position));
         let (coded_there, full_there) = (self.coded.there(), self.full.there());
         position <= self.len
@@ -200,8 +280,20 @@ impl KvCache {
             && (full..full_there.start.min(position.div_ceil(PAGE))).all(|page| coded_there.contains(&page))
     }
 
-    /// Forgets every position from `len` on, which it [reaches](Self::reaches).
+    /// The place of a position of the session; `None` among what was kept.
+    fn place_after_kept(&self, position: usize) -> Option<usize> {
+        position.checked_sub(self.left_out).filter(|place| *place >= self.kept)
+    }
+
+    /// Forgets every position of the session from `len` on, which it [reaches](Self::reaches).
     pub(crate) fn truncate(&mut self, len: usize) {
+        if let Some(observed) = &mut self.observed {
+            observed.truncate(len);
+        }
+        if len == 0 {
+            (self.left_out, self.kept) = (0, 0);
+        }
+        let len = self.place(len);
         if len >= self.len {
             return;
         }
@@ -218,19 +310,24 @@ impl KvCache {
         self.coded.keep(first..self.sealed);
     }
 
-    /// A copy of what a query at the next position sees, to be shared.
+    /// A copy of what a query at the session's position `len` sees, the next, to be shared.
     pub(crate) fn snapshot(&self, len: usize) -> KvSnapshot {
+        let len = self.place(len);
         let full = self.first_full(len)..len.div_ceil(PAGE);
         let coded = self.first_seen(len)..full.start.min(self.sealed);
         let share = |pages: &Pages, which: Range<usize>| SharedPages {
             first: which.start,
             pages: which.map(|page| pages.share(page)).collect(),
         };
-        KvSnapshot { len, full: share(&self.full, full), coded: share(&self.coded, coded) }
+        let (full, coded) = (share(&self.full, full), share(&self.coded, coded));
+        KvSnapshot { len, left_out: self.left_out, kept: self.kept, full, coded }
     }
 
     /// Whether `snapshot`, of a cache of the same shape and kind, has what a query at `len` sees, as it sees it.
     pub(crate) fn reaches_in(&self, snapshot: &KvSnapshot, len: usize) -> bool {
+        let Some(len) = len.checked_sub(snapshot.left_out).filter(|len| *len >= snapshot.kept) else {
+            return len == 0;
+        };
         let (seen, full) = (self.first_seen(len), self.first_full(len));
         len <= snapshot.len
             && (full >= snapshot.full.first || full >= len.div_ceil(PAGE))
@@ -239,8 +336,13 @@ impl KvCache {
 
     /// Goes on from the first `len` positions of `snapshot`, which [has them](Self::reaches_in). There is room for them.
     pub(crate) fn restore(&mut self, snapshot: &KvSnapshot, len: usize) {
-        let KvSnapshot { full, coded, .. } = snapshot;
+        let KvSnapshot { left_out, kept, full, coded, .. } = snapshot;
         assert!(len <= self.capacity);
+        self.truncate(0);
+        if len > 0 {
+            (self.left_out, self.kept) = (*left_out, *kept);
+        }
+        let len = self.place(len);
         self.len = len;
         let first = self.first_full(len);
         full.put(first, &mut self.full, len);
@@ -249,7 +351,7 @@ impl KvCache {
         self.sealed = sealed;
     }
 
-    /// A page of one head, as a query at position `at` reads it.
+    /// A page of one head, as a query at place `at` reads it.
     pub(crate) fn block(&self, head: usize, page: usize, at: usize) -> Block<'_> {
         let is_coded = self.has_codes() && page < coded_before(at);
         let stored = |of: Of, width: usize| {
@@ -266,15 +368,21 @@ impl KvCache {
 }
 
 impl KvCache {
-    /// Keys and values of one head for `positions`, as a query at position `at` reads them: `[positions, elements of a key]`, and
-    /// `[positions, elements of a value]`. For an oracle: it allocates.
-    pub(crate) fn rows(&self, head: usize, positions: Range<usize>, at: usize) -> (Vec<f32>, Vec<f32>) {
+    /// Keys and values of one head for some `places` here, in ascending order, as a query at place `at` reads them: `[places, elements of a key]`,
+    /// and `[places, elements of a value]`. It allocates.
+    pub(crate) fn rows(
+        &self,
+        head: usize,
+        places: impl IntoIterator<Item = usize>,
+        at: usize,
+    ) -> (Vec<f32>, Vec<f32>) {
+        let places: Vec<usize> = places.into_iter().collect();
         let KvShape { key, value, .. } = self.shape;
         let (mut all_keys, mut all_values) = (vec![], vec![]);
         let mut room = vec![0.0; self.shape.head_elements()];
-        for page in positions.start / PAGE..positions.end.div_ceil(PAGE) {
-            let rows = positions.start.saturating_sub(page * PAGE)..PAGE.min(positions.end - page * PAGE);
-            let block = self.block(head, page, at);
+        for places in places.chunk_by(|a, b| a / PAGE == b / PAGE) {
+            let rows = places.iter().map(|place| place % PAGE);
+            let block = self.block(head, places[0] / PAGE, at);
             keys(Isa::Scalar, &block.keys, key, &mut room);
             let channels = |count: usize, room: &[f32]| -> Vec<f32> {
                 rows.clone().flat_map(|row| (0..count).map(move |i| room[i * PAGE + row])).collect()
@@ -358,6 +466,9 @@ fn halves_mut(words: &mut [u32]) -> &mut [u16] {
 #[derive(Clone)]
 pub(crate) struct KvSnapshot {
     len: usize,
+    /// As in [`KvCache`].
+    left_out: usize,
+    kept: usize,
     full: SharedPages,
     coded: SharedPages,
 }

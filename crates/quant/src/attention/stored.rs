@@ -110,6 +110,15 @@ impl<'a> Stored<'a> {
         Rows { kind, start, ranges }
     }
 
+    /// Where they begin.
+    pub(super) fn start(&self) -> *const u8 {
+        match self {
+            Stored::F32(all) => all.as_ptr().cast(),
+            Stored::F16(all) => all.as_ptr().cast(),
+            Stored::Coded(Coded { codes, .. }) => codes.as_ptr(),
+        }
+    }
+
     /// The `d` channels of keys, rows of [`POSITIONS`].
     ///
     /// # Panics

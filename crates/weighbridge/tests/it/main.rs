@@ -1,6 +1,7 @@
 //! The library from a path to logits, against what transformers and llama.cpp computed.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test may stop where it stands")]
 
+mod budget;
 mod carry;
 mod check;
 mod convert;

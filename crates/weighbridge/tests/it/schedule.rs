@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use testkit::Rng;
 use weighbridge::engine::sampler::SamplerOptions;
 use weighbridge::engine::schedule::{Bounds, Event, Request, RequestId, Scheduler};
-use weighbridge::engine::{self, KvKind, Limits, Stats, Stop};
+use weighbridge::engine::{self, Batch, KvKind, Limits, Logits, Session, Stats, Stop};
 use weighbridge::{Error, Runtime, RuntimeOptions, Sampler};
 
 use crate::golden;
@@ -14,13 +14,18 @@ use crate::golden;
 const CONTEXT: usize = 600;
 
 fn start(model: &str, kv: KvKind) -> Runtime {
+    start_at(&golden().join(model), kv, None)
+}
+
+fn start_at(path: &std::path::Path, kv: KvKind, kv_budget: Option<usize>) -> Runtime {
     let options = RuntimeOptions {
         threads: Some(2),
-        context: Some(if model == "gpt2-tiny" { 64 } else { CONTEXT }),
+        context: Some(if path.ends_with("gpt2-tiny") { 64 } else { CONTEXT }),
         kv: Some(kv),
+        kv_budget,
         ..RuntimeOptions::default()
     };
-    Runtime::start(golden().join(model), &options).unwrap()
+    Runtime::start(path, &options).unwrap()
 }
 
 /// What is asked, of which requests are made.
@@ -107,14 +112,16 @@ fn each_request_has_the_tokens_that_it_has_alone() {
     for model in
         ["llama-tiny", "gemma3-tiny", "mixtral-tiny", "deepseek3-tiny", "phi3-long-tiny", "qwen35-tiny"]
     {
-        for kv in [KvKind::F16, KvKind::Int8] {
-            let mut runtime = start(model, kv);
+        for (kv, kv_budget) in
+            [(KvKind::F16, None), (KvKind::Int8, None), (KvKind::F16, Some(80)), (KvKind::Int8, Some(200))]
+        {
+            let mut runtime = start_at(&golden().join(model), kv, kv_budget);
             let mut rng = Rng(7);
             let asked = asked(&mut rng, runtime.shared().vocab(), 26);
             let session = runtime.session().bytes() as u64;
             // Places for six and room for texts that are kept; or places for seven and memory for six.
             let (sequences, memory) = if kv == KvKind::F16 { (6, 9) } else { (7, 6) };
-            let bounds = Bounds { sequences, waiting: 30, bytes: session * memory };
+            let bounds = Bounds { sequences, waiting: 30, bytes: session * memory, kv_budget };
             let mut scheduler = Scheduler::new(kv, bounds);
             let (mut told, mut ids, mut cancelled) = (Told::default(), vec![], vec![]);
             let mut steps = 0;
@@ -139,7 +146,7 @@ fn each_request_has_the_tokens_that_it_has_alone() {
                 let said = told.said.remove(id).unwrap_or_default();
                 let stats = told.done[id];
                 let (alone, stop) = asked.alone(&mut runtime);
-                let what = format!("{model}, {kv}, {id:?} of {} tokens", asked.prompt.len());
+                let what = format!("{model}, {kv}, {kv_budget:?}, {id:?} of {} tokens", asked.prompt.len());
                 if stats.stop == Stop::Interrupted {
                     assert!(cancelled.contains(id) && alone.starts_with(&said), "{what}");
                 } else {
@@ -164,11 +171,11 @@ fn each_request_has_the_tokens_that_it_has_alone() {
                     "{what}"
                 );
             }
-            assert!(cancelled.len() > 1, "{model}, {kv}");
+            assert!(cancelled.len() > 1, "{model}, {kv}, {kv_budget:?}");
             // A window is seldom reached back to, nor are positions before codes were made of them; linear attention goes on from
             // the end of a text alone.
             let seldom = kv == KvKind::Int8 || ["gemma3-tiny", "qwen35-tiny"].contains(&model);
-            assert!(known > 100 || seldom, "{model}, {kv}: {known}");
+            assert!(known > 100 || seldom, "{model}, {kv}, {kv_budget:?}: {known}");
         }
     }
 }
@@ -184,7 +191,8 @@ fn a_long_prompt_holds_nobody_up() {
         options: SamplerOptions { temperature: 0.0, bias: vec![(5, -100.0)], ..SamplerOptions::default() },
         tells_prompt: false,
     };
-    let mut scheduler = Scheduler::new(KvKind::F16, Bounds { sequences: 8, waiting: 8, bytes: 1 << 30 });
+    let mut scheduler =
+        Scheduler::new(KvKind::F16, Bounds { sequences: 8, waiting: 8, bytes: 1 << 30, kv_budget: None });
     let first = runtime.submit(&mut scheduler, of(3, 100).request(&runtime)).unwrap();
     let mut told = Told::default();
     runtime.step(&mut scheduler, &mut |id, event| told.take(id, event)).unwrap();
@@ -209,7 +217,8 @@ fn what_cannot_run_is_refused_at_once() {
         options: SamplerOptions::default(),
         tells_prompt: false,
     };
-    let bounds = Bounds { sequences: 1, waiting: 1, bytes: runtime.session().bytes() as u64 };
+    let bounds =
+        Bounds { sequences: 1, waiting: 1, bytes: runtime.session().bytes() as u64, kv_budget: None };
     let mut scheduler = Scheduler::new(KvKind::F16, bounds);
     let mut submit = |asked: Asked, positions| {
         let request = Request { positions, ..asked.request(&runtime) };
@@ -268,16 +277,10 @@ fn requests_go_on_with_other_weights() {
             let mut old = start(model, KvKind::F16);
             let other = dir.path().join(format!("{model}-{steps}"));
             std::fs::create_dir(&other).unwrap();
-            let options = RuntimeOptions {
-                threads: Some(2),
-                context: Some(CONTEXT),
-                kv: Some(KvKind::F16),
-                ..RuntimeOptions::default()
-            };
-            let mut new = Runtime::start(turned(model, &other), &options).unwrap();
+            let mut new = start_at(&turned(model, &other), KvKind::F16, None);
             let vocab = old.shared().vocab();
             let all = asked(&mut Rng(steps), vocab, 9);
-            let bounds = Bounds { sequences: 6, waiting: 9, bytes: 1 << 30 };
+            let bounds = Bounds { sequences: 6, waiting: 9, bytes: 1 << 30, kv_budget: None };
             let mut scheduler = Scheduler::new(KvKind::F16, bounds);
             let mut told = Told::default();
             let ids: Vec<_> =
@@ -318,4 +321,74 @@ fn requests_go_on_with_other_weights() {
         }
         assert!(changed > 1, "{model}: {changed} answers went on");
     }
+}
+
+/// The most likely token after `tokens`.
+fn next(runtime: &mut Runtime, session: &mut Session, tokens: &[u32]) -> u32 {
+    let (mut batch, mut next) = (Batch::new(), 0);
+    batch.add(session, tokens, Logits::Last);
+    let most = |logits: &[f32]| logits.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).unwrap().0;
+    runtime.run(batch, |_, _, logits| next = u32::try_from(most(logits)).unwrap()).unwrap();
+    next
+}
+
+/// What the model says after a prompt that is thinned at its end, and after `said` behind it.
+fn thinned(runtime: &mut Runtime, budget: usize, prompt: &[u32], said: &[u32], tokens: usize) -> Vec<u32> {
+    let mut session = Session::new(runtime.shared(), KvKind::F16, CONTEXT).unwrap();
+    session.set_kv_budget(Some(budget)).unwrap();
+    let mut token = next(runtime, &mut session, prompt);
+    runtime.evict(&mut session).unwrap();
+    assert_eq!(session.kv_budget(), Some(budget));
+    if !said.is_empty() {
+        token = next(runtime, &mut session, said);
+    }
+    let mut all = said.to_vec();
+    while all.len() < tokens {
+        all.push(token);
+        token = next(runtime, &mut session, &[token]);
+    }
+    all
+}
+
+/// A prompt is thinned where it ended, also where its text is run again with other weights and goes on behind it.
+#[test]
+fn prompts_are_thinned_at_their_ends_with_other_weights_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let (model, budget) = ("llama-tiny", 70);
+    let other = turned(model, dir.path());
+    let mut differ = 0;
+    for steps in [0, 1, 3, 4, 8] {
+        let [mut old, mut new] =
+            [golden().join(model), other.clone()].map(|path| start_at(&path, KvKind::F16, Some(budget)));
+        let mut all = asked(&mut Rng(steps), old.shared().vocab(), 5);
+        for (n, asked) in all.iter_mut().enumerate() {
+            *asked = Asked {
+                tokens: 12,
+                options: SamplerOptions { temperature: 0.0, ..SamplerOptions::default() },
+                ..asked.clone()
+            };
+            asked.tells_prompt = n == 1;
+        }
+        let bounds = Bounds { sequences: 4, waiting: 9, bytes: 1 << 30, kv_budget: Some(budget) };
+        let (mut scheduler, mut told) = (Scheduler::new(KvKind::F16, bounds), Told::default());
+        let request = |asked: &Asked| Request { end: Box::new(|_| false), ..asked.request(&old) };
+        let requests: Vec<_> = all.iter().map(request).collect();
+        let ids: Vec<_> =
+            requests.into_iter().map(|request| old.submit(&mut scheduler, request).unwrap()).collect();
+        for _ in 0..steps {
+            old.step(&mut scheduler, &mut |id, event| told.take(id, event)).unwrap();
+        }
+        let before = told.said.clone();
+        let mut scheduler = new.resume(scheduler.suspend()).unwrap();
+        while !scheduler.is_idle() {
+            new.step(&mut scheduler, &mut |id, event| told.take(id, event)).unwrap();
+        }
+        for (asked, id) in all.iter().zip(ids) {
+            let kept = before.get(&id).cloned().unwrap_or_default();
+            let wanted = thinned(&mut new, budget, &asked.prompt, &kept, asked.tokens);
+            assert_eq!(told.said[&id], wanted, "{id:?} of {} tokens after {steps} steps", asked.prompt.len());
+            differ += usize::from(wanted != thinned(&mut new, CONTEXT, &asked.prompt, &kept, asked.tokens));
+        }
+    }
+    assert!(differ > 3, "{differ} answers are others than with all positions");
 }

@@ -34,7 +34,7 @@ fn a_streamed_model_computes_the_same() {
         let mut whole = start(&path, None).unwrap();
         assert!(whole.streaming().is_none());
         let wanted = bits(&mut whole);
-        let (weights, state) = (whole.reads(0).0, whole.session().bytes() as u64);
+        let (weights, state) = (whole.reads(), whole.session().bytes() as u64);
         for share in [1, 2, 6, 9] {
             let mut runtime =
                 start(&path, Some(whole.report().owned_bytes + state + weights * share / 10)).unwrap();
@@ -69,7 +69,7 @@ fn what_comes_before_a_disturbed_matrix_need_not_run() {
     {
         let path = golden().join(name).join("model.gguf");
         let mut whole = start(&path, None).unwrap();
-        let (weights, state) = (whole.reads(0).0, whole.session().bytes() as u64);
+        let (weights, state) = (whole.reads(), whole.session().bytes() as u64);
         let room = whole.report().owned_bytes + state + weights * 7 / 10;
         let mut streamed = start(&path, Some(room)).unwrap();
         assert!(whole.streaming().is_none() && streamed.streaming().is_some(), "{name}");

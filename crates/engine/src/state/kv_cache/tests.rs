@@ -88,7 +88,7 @@ fn what_a_query_sees_does_not_depend_on_the_passes_before() {
                 fill(&mut alone, middle + 1, 7);
                 let [found, want] = [&fast, &alone].map(|cache| {
                     let from = window.map_or(0, |window| (middle + 1).saturating_sub(window));
-                    cache.rows(2, from..middle + 1, middle)
+                    cache.rows(2, from..=middle, middle)
                 });
                 assert_eq!(found, want, "{kind}, {window:?}, {middle} of {end}");
             }
@@ -130,7 +130,7 @@ fn going_far_back_reaches_what_is_kept() {
             assert!(cache.reaches(back));
             cache.truncate(back);
             extend(&mut cache, back..back + 1);
-            let (keys, _) = cache.rows(0, 0..back + 1, back);
+            let (keys, _) = cache.rows(0, 0..=back, back);
             let written = (0..=back).flat_map(|p| row(p, 4)).collect::<Vec<_>>();
             assert!(apart(&keys, &written) < 0.9, "{kind}, {back}");
             assert_eq!(keys[back * 4..], row(back, 4), "{kind}");
@@ -242,5 +242,117 @@ fn an_absurd_size_is_an_error() {
         let shape = |n| KvShape { kv_heads: n, key: n, value: n, shared: false, window: None };
         assert!(matches!(KvCache::new(shape(1 << 20), kind, 1 << 40), Err(Error::CacheTooLarge { .. })));
         assert!(matches!(KvCache::new(shape(1 << 18), kind, 1 << 18), Err(Error::CacheTooLarge { .. })));
+    }
+}
+
+/// Evicts down to `budget` with a weight of 1 for each of `wanted` in all heads but the last, which wants those a page later.
+fn evict(cache: &mut KvCache, budget: usize, wanted: &[usize]) {
+    let heads = cache.shape.kv_heads;
+    cache
+        .evict(budget, |cache, queries, weights| {
+            assert_eq!(queries.len() % 2, 0);
+            let before = weights.len() / heads;
+            assert_eq!(before, cache.len() - queries.len() / 2);
+            for (head, weights) in weights.chunks_exact_mut(before).enumerate() {
+                let later = if head + 1 == heads { PAGE } else { 0 };
+                for place in wanted {
+                    weights[place + later] = 1.0;
+                }
+            }
+        })
+        .unwrap();
+}
+
+/// A cache of `len` positions that observes queries.
+fn observed(kind: KvKind, capacity: usize, len: usize) -> KvCache {
+    let mut cache = cache(SHAPE, kind, capacity);
+    cache.observe(Some(2));
+    fill(&mut cache, len, 90);
+    observe(&mut cache, 0..len);
+    cache
+}
+
+fn observe(cache: &mut KvCache, positions: Range<usize>) {
+    let queries: Vec<_> = positions.clone().map(|position| [position as f32; 2]).collect();
+    cache.observed().unwrap().add(positions.start, queries.iter().map(|query| &query[..]));
+}
+
+#[test]
+fn what_is_looked_at_most_is_kept_with_its_neighbours_and_the_last() {
+    for kind in KvKind::ALL {
+        let mut cache = observed(kind, 1500, 1100);
+        let whole: Vec<_> = (0..3).map(|head| cache.rows(head, 0..1100, 1099)).collect();
+        evict(&mut cache, 64 + 10, &[100, 900]);
+        assert_eq!((cache.len(), cache.left_out(), cache.place(1100)), (74, 1026, 74), "{kind}");
+        for (head, (keys, values)) in whole.iter().enumerate() {
+            let later = if head == 2 { PAGE } else { 0 };
+            let kept = [100, 900].into_iter().flat_map(|at| at + later - 2..at + later + 3).chain(1036..1100);
+            let (found_keys, found_values) = cache.rows(head, 0..74, 73);
+            for (n, place) in kept.enumerate() {
+                // Few are left: none has a code any more, and a code's number is one of binary16, rounded.
+                let (key, value) = (&found_keys[n * 4..][..4], &found_values[n * 6..][..6]);
+                assert!(apart(key, &keys[place * 4..][..4]) < 4e-3, "{kind}, {head}, {place}");
+                assert!(apart(value, &values[place * 6..][..6]) < 4e-3, "{kind}, {head}, {place}");
+                if kind == KvKind::F32 {
+                    assert_eq!(
+                        (key, value),
+                        (&row(place, 12)[head * 4..][..4], &row(place + 50, 18)[head * 6..][..6])
+                    );
+                }
+            }
+        }
+        let queries = 4 * 2 * OBSERVED as u64;
+        assert_eq!(cache.bytes() as u64, SHAPE.bytes(kind, 1500).unwrap() + queries, "{kind}");
+    }
+}
+
+#[test]
+fn a_session_goes_on_behind_what_was_kept() {
+    for kind in KvKind::ALL {
+        let mut evicted = observed(kind, 1500, 1100);
+        // Nothing to do.
+        evict(&mut evicted, 1100, &[]);
+        assert_eq!(evicted.left_out(), 0);
+        evict(&mut evicted, 400, &[30, 31, 32]);
+        let kept = seen(&evicted, 399);
+        // Not back into the prompt, but to its beginning.
+        assert!(evicted.reaches(1100) && evicted.reaches(0), "{kind}");
+        assert!(!evicted.reaches(1099) && !evicted.reaches(399) && !evicted.reaches(1), "{kind}");
+        // What was guessed wrong is taken back.
+        extend(&mut evicted, 1100..1105);
+        assert!(evicted.reaches(1102));
+        evicted.truncate(1102);
+        extend(&mut evicted, 1102..1103);
+        let (keys, _) = evicted.rows(1, 400..403, 402);
+        assert_eq!(keys, (1100..1103).flat_map(|p| row(p, 12)[4..8].to_vec()).collect::<Vec<_>>(), "{kind}");
+        let snapshot = evicted.snapshot(1103);
+        let mut other = cache(SHAPE, kind, 1200);
+        assert!(other.reaches_in(&snapshot, 1103) && other.reaches_in(&snapshot, 1100));
+        assert!(!other.reaches_in(&snapshot, 1099) && !other.reaches_in(&snapshot, 300));
+        other.restore(&snapshot, 1100);
+        assert_eq!((seen(&other, 399), other.left_out()), (kept, 700), "{kind}");
+        other.restore(&snapshot, 1103);
+        assert_eq!(seen(&other, 402), seen(&evicted, 402), "{kind}");
+        // The next prompt is taken in, and thinned again: what was kept of the first may be left out now.
+        for fork in [&mut other, &mut evicted] {
+            extend(fork, 1103..1400);
+        }
+        assert_eq!(seen(&other, 699), seen(&evicted, 699), "{kind}");
+        observe(&mut evicted, 1336..1400);
+        evict(&mut evicted, 100, &[350, 550]);
+        assert_eq!((evicted.len(), evicted.left_out()), (100, 1300), "{kind}");
+        extend(&mut evicted, 1400..1500);
+        assert_eq!(evicted.len(), 200);
+        // And another text has all the room.
+        evicted.truncate(0);
+        assert_eq!((evicted.len(), evicted.left_out()), (0, 0));
+        let mut fresh = cache(SHAPE, kind, 1500);
+        for cache in [&mut evicted, &mut fresh] {
+            fill(cache, 1500, 200);
+        }
+        assert_eq!(seen(&evicted, 1499), seen(&fresh, 1499), "{kind}");
+        // It restores what was not thinned, too.
+        evicted.restore(&observed(kind, 1500, 700).snapshot(700), 700);
+        assert_eq!((evicted.len(), evicted.left_out()), (700, 0));
     }
 }
