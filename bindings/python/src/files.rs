@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use pyo3::prelude::*;
 use weighbridge::check::{CheckOptions, Manifest};
-use weighbridge::checkpoint::{Draft, Io};
+use weighbridge::checkpoint::{Draft, Io, Refused};
 use weighbridge::convert::{self, Conversion, ConvertOptions, Imatrix, Outcome, OutputFormat};
 use weighbridge::planner::Adapter;
 use weighbridge::quant::Difference;
@@ -46,19 +46,18 @@ pub(crate) fn format(name: Option<&str>, path: Option<&Path>) -> PyResult<Output
     })
 }
 
-/// Checks that nothing is at `path`, unless an interrupted call has left it to be continued: work that takes minutes is not lost for a name.
+/// Checks that `path` can be written, as far as can be told before.
 pub(crate) fn free(path: &Path, overwrite: bool) -> PyResult<()> {
     let shown = path.display();
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty() && !parent.is_dir());
-    if let Some(parent) = parent {
-        let what = format!("cannot write `{shown}`: there is no directory `{}`", parent.display());
-        return Err(misuse(Diagnostic::new(what)));
-    }
-    if overwrite || !path.exists() || Draft::partial(path).is_dir() {
-        return Ok(());
-    }
-    let what = Diagnostic::new(format!("`{shown}` exists"));
-    Err(misuse(what.with_hint("`overwrite=True` replaces it".to_owned())))
+    Err(misuse(match Draft::refused(path, overwrite) {
+        None => return Ok(()),
+        Some(Refused::NoDirectory(parent)) => {
+            Diagnostic::new(format!("cannot write `{shown}`: there is no directory `{}`", parent.display()))
+        }
+        Some(Refused::Exists) => {
+            Diagnostic::new(format!("`{shown}` exists")).with_hint("`overwrite=True` replaces it".to_owned())
+        }
+    }))
 }
 
 /// The way in which a source is read.

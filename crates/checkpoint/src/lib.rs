@@ -49,4 +49,6 @@ pub use format::openai::{MelFilters, OpenaiMetadata};
 pub use more::More;
 pub use open::{OpenOptions, files_at, open, open_from, open_with};
 pub use storage::{ByteSource, Changed, Identity, Io, Location, Name, Pace, Storage};
-pub use write::{Draft, Flavour, Held, Outgoing, Output, Removal, Split, WriteOptions, Writer, Zstd};
+pub use write::{
+    Draft, Flavour, Held, Outgoing, Output, Refused, Removal, Split, WriteOptions, Writer, Zstd,
+};

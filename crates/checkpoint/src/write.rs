@@ -142,6 +142,15 @@ impl OutFile {
     }
 }
 
+/// Why nothing can be written to a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// Something is there.
+    Exists,
+    /// There is no such directory to write into.
+    NoDirectory(PathBuf),
+}
+
 impl Draft {
     /// An `.npz` file: plain dtypes only. bf16 is stored as `V2`, as `ml_dtypes` and MLX do.
     ///
@@ -418,6 +427,18 @@ impl Draft {
     /// its process is at work, and is left by one that was ended on the way.
     pub fn partial(path: &Path) -> PathBuf {
         place::work_of(path)
+    }
+
+    /// Why nothing can be written to `path`, as far as can be told before: work that takes minutes is not lost for a name. `None` if nothing is there,
+    /// or what an ended process has left to be continued, or it may be overwritten.
+    pub fn refused(path: &Path, overwrite: bool) -> Option<Refused> {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty() && !parent.is_dir());
+        if let Some(parent) = parent {
+            return Some(Refused::NoDirectory(parent.to_owned()));
+        }
+        // One that was interrupted may have given a complete result its name, and left its directory: it continues from there.
+        let is_free = overwrite || !path.exists() || Draft::partial(path).is_dir();
+        (!is_free).then_some(Refused::Exists)
     }
 
     /// Begins to write, beside `path`. Nothing appears at `path` itself before [`Writer::finish`].

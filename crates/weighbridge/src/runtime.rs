@@ -407,7 +407,7 @@ impl Runtime {
     }
 }
 
-/// Tries all ways of reading weights on `threads` threads (all if `None`), in a sixth of a second: see
+/// Tries all ways of reading weights on `threads` threads (all if `None`), in half a second: see
 /// [`RuntimeOptions::access`]. `None` where there is nothing to choose.
 ///
 /// # Errors

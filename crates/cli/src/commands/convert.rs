@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use weighbridge::Pool;
-use weighbridge::checkpoint::{Draft, Io, Zstd};
+use weighbridge::checkpoint::{Draft, Io, Refused, Zstd};
 use weighbridge::convert::{
     Conversion, ConvertOptions, ConvertReport, Group, Imatrix, Left, OutputFormat, Progress,
 };
@@ -91,17 +91,15 @@ pub(super) fn importance(path: &Path) -> Result<Imatrix, Failure> {
 /// Checks that `destination` can be written, as far as can be told before: work that takes minutes is not lost for a name.
 pub(super) fn free(destination: &Path, force: bool) -> Result<(), Failure> {
     let shown = destination.display();
-    // An interrupted command may have given a complete result its name, and left its directory: it continues from there.
-    if !force && destination.exists() && !Draft::partial(destination).is_dir() {
-        return Err(Failure::Usage(format!("`{shown}` exists\nhint: `--force` replaces it")));
-    }
-    let parent = destination.parent().filter(|parent| !parent.as_os_str().is_empty());
-    match parent {
-        Some(parent) if !parent.is_dir() => Err(Failure::Usage(format!(
+    match Draft::refused(destination, force) {
+        Some(Refused::Exists) => {
+            Err(Failure::Usage(format!("`{shown}` exists\nhint: `--force` replaces it")))
+        }
+        Some(Refused::NoDirectory(parent)) => Err(Failure::Usage(format!(
             "cannot write `{shown}`: there is no directory `{}`",
             parent.display()
         ))),
-        _ => Ok(()),
+        None => Ok(()),
     }
 }
 

@@ -1,20 +1,23 @@
 //! Which way of reading weights is the fastest on this machine, measured.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use load::Pool;
+use memmap2::MmapMut;
 use quant::{Access, Activations, ColumnsMut, Isa, Matrix};
 use tensor::Shape;
 
 /// The schemes of the matrices: most models consist of blocks of 256 and blocks of 32.
 const SCHEMES: [&str; 2] = ["q4_k", "q8_0"];
-/// Bytes of each matrix: more than caches hold, and little enough to be done in a sixth of a second.
+/// Bytes of each matrix: more than caches hold, and little enough for all ways to have many turns.
 const BYTES: usize = 40 << 20;
 const COLUMNS: usize = 1536;
 /// Rows of one item.
 const STEP: usize = 256;
 /// Times that each way has its turn.
-const TURNS: usize = 7;
+const TURNS: usize = 15;
+/// Time before they count: processors and their memory speed up as they are used, some within a quarter of a second.
+const WARM: Duration = Duration::from_millis(250);
 /// How much faster than the table's another way has to be: less is noise.
 const CLEARLY: f64 = 1.05;
 
@@ -29,7 +32,7 @@ pub struct Tried {
     pub ratio: f64,
 }
 
-/// Tries all ways in turns on the threads of `pool`, in a sixth of a second: the table's first. `None` where there is nothing
+/// Tries all ways in turns on the threads of `pool`, in half a second: the table's first. `None` where there is nothing
 /// to choose.
 pub fn tune(pool: &mut Pool, isa: Isa) -> Option<Tuned> {
     let tried = tried(pool, isa, isa.interleave()?);
@@ -50,20 +53,26 @@ fn tried(pool: &mut Pool, isa: Isa, r: usize) -> Vec<Tried> {
     let ways: Vec<Access> =
         std::iter::once(table).chain(Access::ways().into_iter().filter(|way| *way != table)).collect();
     let forms: Vec<_> = SCHEMES.iter().filter_map(|name| quant::interleaved(name, r)).collect();
-    let matrices: Vec<(usize, Vec<u8>)> = forms
+    let matrices: Vec<(usize, MmapMut)> = forms
         .iter()
         .filter_map(|form| {
             let bytes = |rows: usize| form.byte_len(&Shape::from([rows as u64, COLUMNS as u64])).ok();
             let rows = BYTES / usize::try_from(bytes(STEP)?).ok()? * STEP;
-            // Any bytes do: the cost does not depend on which.
-            Some((rows, vec![0x11; usize::try_from(bytes(rows)?).ok()?]))
+            // Any bytes do: the cost does not depend on which. In huge pages, as weights are: prefetches stop where a small page ends.
+            let mut map = MmapMut::map_anon(usize::try_from(bytes(rows)?).ok()?).ok()?;
+            #[cfg(target_os = "linux")]
+            let _ = map.advise(memmap2::Advice::HugePage);
+            map.fill(0x11);
+            Some((rows, map))
         })
         .collect();
     let x: Vec<f32> = (0..COLUMNS).map(|i| (i % 7) as f32).collect();
     let mut activations = Activations::new(1, COLUMNS);
     let mut seconds = vec![vec![]; ways.len()];
     let mut locals = vec![(); pool.threads()];
-    for turn in 0..=TURNS {
+    let began = Instant::now();
+    while seconds[0].len() < TURNS {
+        let is_warm = began.elapsed() > WARM;
         for (way, seconds) in ways.iter().zip(&mut seconds) {
             let started = Instant::now();
             for (form, (rows, bytes)) in forms.iter().zip(&matrices) {
@@ -76,8 +85,7 @@ fn tried(pool: &mut Pool, isa: Isa, r: usize) -> Vec<Tried> {
                     kernel.run(matrix, rows.clone(), activations, ColumnsMut::new(y, 1, rows.len()));
                 });
             }
-            // The first turn touches the memory.
-            if turn > 0 {
+            if is_warm {
                 seconds.push(started.elapsed().as_secs_f64());
             }
         }

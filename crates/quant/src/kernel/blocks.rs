@@ -228,7 +228,9 @@ unsafe fn tile<V: Lanes, K: Kind, const NT: usize, const G: usize>(
     assert!(blocks.end <= x.blocks() && groups.len() <= G);
     // SAFETY: as `accumulate`; loads and stores of floats are of arrays and slices of at least `V::N`.
     unsafe {
-        let (mut acc, ahead) = ([[V::splat_f(0.0); NT]; G], job.access.ahead);
+        // Only the first tile of a group waits for memory: the others find it in the cache.
+        let ahead = if NT == 1 || t == 0 { job.access.ahead } else { 0 };
+        let mut acc = [[V::splat_f(0.0); NT]; G];
         if blocks.start > 0 {
             for (&Group { column, lane, lanes, .. }, acc) in groups.iter().zip(&mut acc) {
                 for (i, acc) in acc.iter_mut().enumerate() {

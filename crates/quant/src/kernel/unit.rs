@@ -47,7 +47,7 @@ pub(super) unsafe fn unit<V: Lanes, K: Kind, const NT: usize>(
     unsafe {
         match const { K::CODES } {
             Codes::Plain(plain) => {
-                if NT == 1 {
+                if unit.asks::<NT>() {
                     unit.ask(0..sharing.lead + plain.vectors() * sharing.blocks);
                 }
                 for b in 0..blocks.min(sharing.blocks) {
@@ -85,20 +85,23 @@ impl<V> Clone for Unit<V> {
 impl<V> Copy for Unit<V> {}
 
 impl<V: Lanes> Unit<V> {
+    /// True if memory is asked for: always for a single row, and for more if there is a distance.
+    #[inline(always)]
+    fn asks<const NT: usize>(self) -> bool {
+        self.ask && (NT == 1 || self.ahead > 0)
+    }
+
     /// Asks for the memory of these vectors of a unit further on.
     #[inline(always)]
     fn ask(self, vectors: Range<usize>) {
-        if !self.ask {
-            return;
-        }
         let lines = (4 * V::N * vectors.start).div_ceil(64)..(4 * V::N * vectors.end).div_ceil(64);
         for line in lines {
             V::prefetch(self.at.wrapping_add(self.ahead + 64 * line));
         }
     }
 
-    /// Begins the `part`-th of `parts` of a unit of `vectors`: the compiler moves no load across, and for a single row the same
-    /// part of a unit further on is asked for.
+    /// Begins the `part`-th of `parts` of a unit of `vectors`: the compiler moves no load across, and the same part of
+    /// a unit further on is asked for.
     ///
     /// Without this the compiler mixes the loads of a whole unit, and processors that read ahead by themselves do not see
     /// that memory is read in order: Q6_K and IQ4_XS then run at a quarter of the speed on Zen 4. With many rows it makes
@@ -107,7 +110,7 @@ impl<V: Lanes> Unit<V> {
     #[inline(always)]
     fn begin<const NT: usize>(self, part: usize, parts: usize, vectors: usize) {
         compiler_fence(Ordering::SeqCst);
-        if NT == 1 {
+        if self.asks::<NT>() {
             self.ask(vectors * part / parts..vectors * (part + 1) / parts);
         }
     }
