@@ -13,7 +13,7 @@ use crate::layer::{Branch, Room};
 use crate::rotary::Rotary;
 use crate::score::Score;
 use crate::weights::{NormWeights, Projection};
-use crate::{BATCH, Error, KvKind};
+use crate::{BATCH, Error, KvKind, OBSERVED};
 
 /// A model that is ready to run: read-only, without buffers or caches, so that any number of sessions share it.
 pub struct Model {
@@ -158,6 +158,16 @@ impl Model {
     pub(crate) fn state_bytes(&self, kind: KvKind, positions: usize) -> Option<u64> {
         let mut bytes = self.branches.iter().map(|branch| branch.layer.state_bytes(kind, positions));
         bytes.try_fold(0u64, |sum, bytes| sum.checked_add(bytes?))
+    }
+
+    /// Bytes of the queries that a session with a budget keeps beside its state.
+    pub(crate) fn observed_bytes(&self) -> u64 {
+        let sizes = self
+            .branches
+            .iter()
+            .filter(|branch| branch.layer.cached().is_some_and(|shape| shape.window.is_none()));
+        let widths = sizes.filter_map(|branch| branch.layer.attention()).map(|s| s.heads * s.key);
+        widths.map(|width| (4 * OBSERVED * width) as u64).sum()
     }
 
     /// Positions that it has learned a vector for, if it learns them.

@@ -249,7 +249,9 @@ impl Scheduler {
             return Err(Error::Positions { wanted: positions, learned });
         }
         let too_large = || Error::CacheTooLarge { capacity: positions };
-        let bytes = model.state_bytes(self.kind, positions).ok_or_else(too_large)?;
+        let queries = self.bounds.kv_budget.map_or(0, |_| model.observed_bytes());
+        let bytes = model.state_bytes(self.kind, positions).and_then(|bytes| bytes.checked_add(queries));
+        let bytes = bytes.ok_or_else(too_large)?;
         if bytes > self.bounds.bytes {
             return Err(too_large());
         }
