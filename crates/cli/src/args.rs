@@ -425,8 +425,8 @@ pub(crate) struct ModelArgs {
 /// How much is kept of a prompt.
 #[derive(ClapArgs)]
 pub(crate) struct BudgetArgs {
-    /// Keep N positions of each prompt, in the layers that look at all positions: the last 64, and those that they look at most
-    /// (SnapKV). Answers change. The memory and the time that a token takes no longer grow with the prompt
+    /// Keep N positions of each prompt (SnapKV): the last 64, and those that these look at most. Answers change. Each token takes less memory
+    /// and time after a long prompt. Layers with a window keep their window
     #[arg(long, value_name = "N", value_parser = whole(OBSERVED as u32 + 1, None))]
     kv_budget: Option<u32>,
 }

@@ -153,14 +153,15 @@ impl Session {
         reads.fold(0, u64::saturating_add)
     }
 
-    /// How many of the first `known` tokens of a prompt of `prompt` tokens, all of which the session holds, need not be run again, so that
-    /// what follows is what follows in an empty session: all but the last, or but those that choose what a budget keeps; none if positions have been left out.
+    /// Returns how many of the first `known` tokens of a prompt need not run again. The session holds these, and the prompt has `prompt` tokens.
+    /// The last token runs, and with a budget the tokens that choose what is kept. All run if positions have been left out. So what follows is what
+    /// follows in an empty session.
     pub fn known_of(&self, known: usize, prompt: usize) -> usize {
         let runs = if self.budget.is_some() { OBSERVED } else { 1 };
         if self.has_left_out() { 0 } else { known.min(prompt.saturating_sub(runs)) }
     }
 
-    /// Whether some positions have been left out.
+    /// True if the session has left out positions.
     pub fn has_left_out(&self) -> bool {
         self.states.iter().any(|state| matches!(state, State::Kv(cache) if cache.left_out() > 0))
     }

@@ -21,7 +21,7 @@ impl Access {
     /// Prefetch helps: Intel, measured on Cascade Lake and Emerald Rapids, and AMD without AVX-512, measured on Zen 3.
     const ASKED: Access = Access { ahead: 4096, streams: 2 };
 
-    /// Returns the fastest way measured on processors of this vendor (docs/performance.md).
+    /// Returns the fastest way measured on processors of this vendor and family (docs/performance.md).
     pub fn detect() -> Access {
         static CHOSEN: LazyLock<Access> = LazyLock::new(Access::of_processor);
         *CHOSEN

@@ -216,7 +216,7 @@ pub fn weights(
     let Room { scores, folded, biases, .. } = room;
     let (scores, biases) = (&mut scores[..queries * apart], &mut biases[..queries]);
 
-    // What is read after the keys.
+    // The kernel reads this address after the keys.
     let after =
         blocks.first().and_then(|block| block.values).map_or(std::ptr::null(), |values| values.start());
     for (i, block) in blocks.iter().enumerate() {

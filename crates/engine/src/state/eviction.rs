@@ -1,7 +1,7 @@
 //! Which positions of a prompt are kept, where not all are.
 //!
-//! Source: SnapKV (Li et al. 2024, arXiv 2404.14469); the numbers are those of NVIDIA's KVPress 0.4, `SnapKVPress`. The last queries of
-//! the prompt say which positions before them matter: those that they look at most, and the neighbours of these.
+//! Source: SnapKV (Li et al. 2024, arXiv 2404.14469); the numbers are those of NVIDIA's KVPress 0.5.4, `SnapKVPress`. The last
+//! queries of a prompt choose the positions before them that are kept: they look at these most, or at their neighbours.
 
 use std::ops::Range;
 

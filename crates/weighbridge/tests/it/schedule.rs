@@ -332,7 +332,7 @@ fn next(runtime: &mut Runtime, session: &mut Session, tokens: &[u32]) -> u32 {
     next
 }
 
-/// What the model says after a prompt that is thinned at its end, and after `said` behind it.
+/// Returns what the model says after `prompt`, of which it keeps `budget` positions, and after `said`.
 fn thinned(runtime: &mut Runtime, budget: usize, prompt: &[u32], said: &[u32], tokens: usize) -> Vec<u32> {
     let mut session = Session::new(runtime.shared(), KvKind::F16, CONTEXT).unwrap();
     session.set_kv_budget(Some(budget)).unwrap();
