@@ -147,6 +147,9 @@ pub enum Error {
         /// Positions wanted.
         wanted: usize,
     },
+    /// A budget for a model that has no use for one.
+    #[error("a budget changes nothing: no layer of this model looks at all positions")]
+    NoKvBudget,
     /// A session gets a budget that has positions already.
     #[error("the session has positions already, of which no queries were kept")]
     LateKvBudget,

@@ -91,6 +91,12 @@ pub(crate) trait Layer: Send + Sync {
         None
     }
 
+    /// Elements of a row's queries, if the layer looks at all positions: a budget may leave some out.
+    fn observed(&self) -> Option<usize> {
+        self.cached().filter(|shape| shape.window.is_none())?;
+        self.attention().map(|sizes| sizes.heads * sizes.key)
+    }
+
     /// The layer, if it looks at what an audio encoder gives.
     fn cross(&self) -> Option<&CrossAttention> {
         None

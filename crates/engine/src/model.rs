@@ -162,11 +162,7 @@ impl Model {
 
     /// Bytes of the queries that a session with a budget keeps beside its state.
     pub(crate) fn observed_bytes(&self) -> u64 {
-        let sizes = self
-            .branches
-            .iter()
-            .filter(|branch| branch.layer.cached().is_some_and(|shape| shape.window.is_none()));
-        let widths = sizes.filter_map(|branch| branch.layer.attention()).map(|s| s.heads * s.key);
+        let widths = self.branches.iter().filter_map(|branch| branch.layer.observed());
         widths.map(|width| (4 * OBSERVED * width) as u64).sum()
     }
 

@@ -176,8 +176,8 @@ impl Runner {
         }
         let Some(budget) = session.kv_budget() else { return Ok(()) };
         for (branch, state) in self.model.branches().iter().zip(&mut session.states) {
-            let (State::Kv(cache), Some(sizes)) = (state, branch.layer.attention()) else { continue };
-            let Some(how) = branch.layer.attends(sizes.heads * sizes.key) else { continue };
+            let (State::Kv(cache), Some(width)) = (state, branch.layer.observed()) else { continue };
+            let Some(how) = branch.layer.attends(width) else { continue };
             cache
                 .evict(budget, |cache, queries, to| self.backend.attention_sums(&how, cache, queries, to))?;
         }

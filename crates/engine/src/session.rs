@@ -121,7 +121,7 @@ impl Session {
     /// Layers with a window, and linear attention, keep what they always keep.
     ///
     /// # Errors
-    /// If the budget is not larger than [`OBSERVED`](crate::OBSERVED), or the session has positions already.
+    /// If the budget is not larger than [`OBSERVED`](crate::OBSERVED), no layer looks at all positions, or the session has positions already.
     pub fn set_kv_budget(&mut self, budget: Option<usize>) -> Result<(), Error> {
         if let Some(wanted) = budget.filter(|budget| *budget <= OBSERVED) {
             return Err(Error::KvBudget { wanted });
@@ -129,11 +129,14 @@ impl Session {
         if self.position > 0 {
             return Err(Error::LateKvBudget);
         }
+        let widths = self.model.branches().iter().map(|branch| branch.layer.observed());
+        if budget.is_some() && widths.clone().flatten().next().is_none() {
+            return Err(Error::NoKvBudget);
+        }
         self.budget = budget;
-        for (branch, state) in self.model.branches().iter().zip(&mut self.states) {
-            let (State::Kv(cache), Some(sizes)) = (state, branch.layer.attention()) else { continue };
-            if cache.shape().window.is_none() {
-                cache.observe(budget.map(|_| sizes.heads * sizes.key));
+        for (width, state) in widths.zip(&mut self.states) {
+            if let State::Kv(cache) = state {
+                cache.observe(width.filter(|_| budget.is_some()));
             }
         }
         Ok(())

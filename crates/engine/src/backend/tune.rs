@@ -58,7 +58,7 @@ fn tried(pool: &mut Pool, isa: Isa, r: usize) -> Vec<Tried> {
         .filter_map(|form| {
             let bytes = |rows: usize| form.byte_len(&Shape::from([rows as u64, COLUMNS as u64])).ok();
             let rows = BYTES / usize::try_from(bytes(STEP)?).ok()? * STEP;
-            // Any bytes do: the cost does not depend on which. In huge pages, as weights are: prefetches stop where a small page ends.
+            // Any bytes do: the cost does not depend on which. In huge pages, as weights are.
             let mut map = MmapMut::map_anon(usize::try_from(bytes(rows)?).ok()?).ok()?;
             #[cfg(target_os = "linux")]
             let _ = map.advise(memmap2::Advice::HugePage);

@@ -120,6 +120,10 @@ fn a_budget_is_said_before_there_are_positions_and_is_large_enough() {
     let bytes = session.reads(80);
     runtime.evict(&mut session).unwrap();
     assert_eq!(session.reads(80), bytes);
+    // All layers of this one have windows.
+    let windows = RuntimeOptions { kv_budget: Some(100), ..RuntimeOptions::default() };
+    let refused = Runtime::start(golden().join("mistral-tiny"), &windows);
+    assert!(matches!(refused, Err(Error::Engine(engine::Error::NoKvBudget))), "{refused:?}");
     let options = RuntimeOptions { kv_budget: Some(1), ..RuntimeOptions::default() };
     let refused = Runtime::start(golden().join(&case.model), &options);
     assert!(matches!(refused, Err(Error::Engine(engine::Error::KvBudget { wanted: 1 }))), "{refused:?}");
