@@ -313,8 +313,11 @@ impl KvCache {
     /// A copy of what a query at the session's position `len` sees, the next, to be shared.
     pub(crate) fn snapshot(&self, len: usize) -> KvSnapshot {
         let len = self.place(len);
-        let full = self.first_full(len)..len.div_ceil(PAGE);
-        let coded = self.first_seen(len)..full.start.min(self.sealed);
+        let first = self.first_full(len);
+        // The page that the next position will be the first to read by its codes has none yet.
+        let first = if self.has_codes() { first.min(self.sealed) } else { first };
+        let full = first..len.div_ceil(PAGE);
+        let coded = self.first_seen(len)..first.min(self.sealed);
         let share = |pages: &Pages, which: Range<usize>| SharedPages {
             first: which.start,
             pages: which.map(|page| pages.share(page)).collect(),
@@ -345,8 +348,8 @@ impl KvCache {
         let len = self.place(len);
         self.len = len;
         let first = self.first_full(len);
-        full.put(first, &mut self.full, len);
         let sealed = if self.has_codes() { first.min(coded.first + coded.pages.len()) } else { 0 };
+        full.put(if self.has_codes() { sealed } else { first }, &mut self.full, len);
         coded.put(self.first_seen(len).min(sealed), &mut self.coded, sealed * PAGE);
         self.sealed = sealed;
     }

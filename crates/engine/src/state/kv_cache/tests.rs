@@ -204,6 +204,27 @@ fn sessions_go_on_from_a_snapshot_and_share_it() {
     }
 }
 
+/// At some lengths the next position is the first that reads a page by its codes, which are not made yet.
+#[test]
+fn a_snapshot_of_any_length_has_what_the_next_position_sees() {
+    for kind in KvKind::ALL {
+        for window in [None, Some(600)] {
+            let shape = KvShape { window, ..SHAPE };
+            let mut first = cache(shape, kind, 1000);
+            for len in 1..900 {
+                let snapshot = first.snapshot(first.len);
+                let mut second = cache(shape, kind, 1000);
+                assert!(second.reaches_in(&snapshot, first.len), "{kind}, {window:?}, {len}");
+                second.restore(&snapshot, first.len);
+                for cache in [&mut first, &mut second] {
+                    extend(cache, len - 1..len);
+                }
+                assert_eq!(seen(&first, len - 1), seen(&second, len - 1), "{kind}, {window:?}, {len}");
+            }
+        }
+    }
+}
+
 #[test]
 fn values_may_be_part_of_their_keys() {
     for kind in KvKind::ALL {
