@@ -278,6 +278,31 @@ impl Runtime {
         Ok(Generation { state: Mutex::new(state), gone, text: Mutex::default() })
     }
 
+    /// Writes what the session has computed to a file, for `load_session`: the tokens that it holds, and their keys and values. A file that is there
+    /// already is an error. Returns the bytes of the file.
+    fn save_session(&self, py: Python<'_>, path: PathBuf) -> PyResult<u64> {
+        let save = || -> Result<u64> {
+            let inner = self.lock();
+            let session = inner.runtime.session();
+            Ok(session.save(&inner.cached, &path).map_err(weighbridge::Error::from)?)
+        };
+        Ok(py.detach(save)?)
+    }
+
+    /// Goes on from what `save_session` has written: a prompt that begins as its tokens, which are returned, runs only what follows them.
+    /// The file is of one model and one kind of keys and values, and anything else is an error.
+    fn load_session(&self, py: Python<'_>, path: PathBuf) -> PyResult<Vec<u32>> {
+        let load = || -> Result<Vec<u32>> {
+            let mut inner = self.lock();
+            let opened = engine::Snapshot::open(&path, inner.runtime.session());
+            let (snapshot, tokens) = opened.map_err(weighbridge::Error::from)?;
+            inner.runtime.session_mut().restore(&snapshot).map_err(weighbridge::Error::from)?;
+            inner.cached.clone_from(&tokens);
+            Ok(tokens)
+        };
+        Ok(py.detach(load)?)
+    }
+
     fn __repr__(&self) -> String {
         format!("<weighbridge.Runtime {}, {}>", self.family, self.backend)
     }

@@ -67,6 +67,24 @@ def test_a_budget_keeps_a_part_of_a_prompt() -> None:
         wb.Runtime(path, kv_budget=64)
 
 
+def test_a_session_goes_on_from_a_file(tmp_path: Path) -> None:
+    path, prompt = fetched("smollm2"), [i * i * 37 % 40000 for i in range(200)]
+    first, second = wb.Runtime(path, context=240), wb.Runtime(path, context=240)
+    assert first.generate(prompt, max_tokens=0).text() == ""
+    file = tmp_path / "prompt"
+    assert first.save_session(file) == file.stat().st_size
+    assert second.load_session(file) == prompt
+    answers = [
+        runtime.generate([*prompt, 5], max_tokens=20, temperature=0, repeat_penalty=1) for runtime in (first, second)
+    ]
+    assert answers[0].text() == answers[1].text()
+    assert [answer.prompt_tokens for answer in answers] == [1, 1]
+    with pytest.raises(OSError, match="exists"):
+        second.save_session(file)
+    with pytest.raises(wb.RunError, match="another form of keys and values: wanted int8, found f16"):
+        wb.Runtime(path, kv="int8").load_session(file)
+
+
 def test_a_conversation_is_written_as_the_model_knows_it(smollm2: wb.Runtime) -> None:
     said = [{"role": "user", "content": "Say hello."}]
     answer = smollm2.generate(said, max_tokens=12, temperature=0)

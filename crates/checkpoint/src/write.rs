@@ -175,7 +175,15 @@ impl Draft {
     /// # Errors
     /// [`Error::Misuse`] with every tensor that the format cannot hold.
     pub fn safetensors(tensors: Vec<Outgoing>) -> Result<Draft, Error> {
-        let flat = safetensors::form(&tensors, &[], false, safetensors::AS_REFERENCE)?;
+        Draft::safetensors_with(tensors, &[])
+    }
+
+    /// The same, with `pairs` as its `__metadata__`.
+    ///
+    /// # Errors
+    /// As [`Draft::safetensors`].
+    pub fn safetensors_with(tensors: Vec<Outgoing>, pairs: &[(String, String)]) -> Result<Draft, Error> {
+        let flat = safetensors::form(&tensors, pairs, false, safetensors::AS_REFERENCE)?;
         Ok(Draft::one(tensors, flat, None))
     }
 

@@ -1,6 +1,6 @@
 //! `LoRA` adapters beside the weights: each session of a model may have its own.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -80,6 +80,22 @@ impl Adapter {
     /// The model.
     pub fn model(&self) -> &Arc<Model> {
         &self.model
+    }
+
+    /// The digest of all that it changes, as text.
+    pub(crate) fn digest(&self) -> String {
+        let sorted: BTreeMap<&String, &Vec<Change>> = self.changes.iter().collect();
+        let mut all = blake3::Hasher::new();
+        for (path, changes) in sorted {
+            for Change { first, low_rank } in changes {
+                let identity = low_rank.identity();
+                for n in [path.len(), *first, identity.len()] {
+                    all.update(&(n as u64).to_le_bytes());
+                }
+                all.update(path.as_bytes()).update(&identity);
+            }
+        }
+        all.finalize().to_string()
     }
 
     /// Values that [`Adapter::add`] needs room for.

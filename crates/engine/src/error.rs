@@ -4,9 +4,9 @@ use std::fmt;
 
 use tensor::{Bytes, Diagnostic, Diagnostics};
 
-use crate::KvKind;
 use crate::draft::VocabularyDifference;
 use crate::eval::RowProblem;
+use crate::{KvKind, SavedProblem};
 
 /// Errors of running a model.
 #[derive(thiserror::Error)]
@@ -153,6 +153,25 @@ pub enum Error {
     /// A session gets a budget that has positions already.
     #[error("the session has positions already, of which no queries were kept")]
     LateKvBudget,
+    /// A session is saved with the tokens of another.
+    #[error("the session has {wanted} positions, and is to be saved with {found} tokens")]
+    SavedTokens {
+        /// Positions of the session.
+        wanted: usize,
+        /// Tokens.
+        found: usize,
+    },
+    /// A session that hears is to be saved.
+    #[error("a session that hears cannot be saved: a file keeps no sound")]
+    SavedSound,
+    /// A file does not have what a session goes on from.
+    #[error("`{path}`: {}", problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    Saved {
+        /// The file.
+        path: String,
+        /// All that is wrong.
+        problems: Vec<SavedProblem>,
+    },
     /// A session, or a snapshot, of another model.
     #[error("the session belongs to another model")]
     OtherModel,
@@ -278,6 +297,16 @@ impl Error {
             Error::Speech(error) => return Diagnostics::of(self, error.hint()),
             Error::Rows { problems } => {
                 return problems.iter().map(|problem| Diagnostic::new(problem.to_string())).collect();
+            }
+            Error::Saved { path, problems } => {
+                let one = |problem: &SavedProblem| Diagnostic::new(format!("`{path}`: {problem}"));
+                let mut all: Vec<Diagnostic> = problems.iter().map(one).collect();
+                let hint = problems.first().map(|problem| problem.hint().to_owned());
+                all = match all.pop() {
+                    Some(last) => all.into_iter().chain([last.with_hint(hint)]).collect(),
+                    None => all,
+                };
+                return all.into_iter().collect();
             }
             _ => return Diagnostics::of(self, None),
         };

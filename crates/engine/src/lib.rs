@@ -68,7 +68,7 @@ mod stream;
 pub mod text;
 mod weights;
 
-pub use self::model::Model;
+pub use self::model::{Model, ModelDigest};
 pub use adapter::Adapter;
 pub use batch::{Batch, Logits};
 pub use error::Error;
@@ -77,7 +77,7 @@ pub use hearing::Heard;
 pub use pass::BATCH;
 pub use runner::Runner;
 pub use sequencer::{Sequencer, Typed};
-pub use session::{Session, Snapshot, session_bytes};
+pub use session::{SavedProblem, Session, Snapshot, session_bytes};
 pub use state::{KvCache, KvKind, KvShape, OBSERVED, PAGE, RECENT, RecurrentShape};
 pub use stream::Streaming;
 pub use weights::{Bias, Linear, NormWeights, Projection};

@@ -1,5 +1,7 @@
 //! The parts of a model that all its sessions share: its architecture and its weights, read-only.
 
+mod digest;
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -14,6 +16,8 @@ use crate::rotary::Rotary;
 use crate::score::Score;
 use crate::weights::{NormWeights, Projection};
 use crate::{BATCH, Error, KvKind, OBSERVED};
+
+pub use digest::ModelDigest;
 
 /// A model that is ready to run: read-only, without buffers or caches, so that any number of sessions share it.
 pub struct Model {
@@ -42,6 +46,8 @@ pub struct Model {
     pub(crate) score: Option<Score>,
     /// Its rotary embeddings.
     pub(crate) ropes: Vec<Rotary>,
+    /// All that was loaded, by name.
+    params: Vec<(String, Tensor)>,
 }
 
 impl fmt::Debug for Model {
@@ -87,6 +93,7 @@ impl Model {
                 _ => None,
             },
             ropes: build.rotaries(),
+            params: params(loaded),
             arch,
         })
     }
@@ -94,6 +101,11 @@ impl Model {
     /// The architecture.
     pub fn architecture(&self) -> &Architecture {
         &self.arch
+    }
+
+    /// The digest of its content. All weights are read for it.
+    pub fn digest(&self) -> ModelDigest {
+        digest::digest(&self.arch, &self.params)
     }
 
     /// The number of scores that it gives a text, if it scores texts.
@@ -183,4 +195,11 @@ impl Model {
             }
         })
     }
+}
+
+/// The parameters of `loaded`, sorted by name.
+fn params(loaded: &Loaded) -> Vec<(String, Tensor)> {
+    let mut names: Vec<&str> = loaded.names().collect();
+    names.sort_unstable();
+    names.into_iter().filter_map(|name| Some((name.to_owned(), loaded.get(name)?.clone()))).collect()
 }

@@ -1,5 +1,8 @@
 //! One sequence of tokens.
 
+mod problem;
+mod saved;
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -8,6 +11,8 @@ use model::{Architecture, Computes};
 use crate::rotary::Turns;
 use crate::state::{OBSERVED, RecurrentShape, State, StateSnapshot};
 use crate::{Adapter, Error, Heard, KvKind, KvShape, Model};
+
+pub use problem::SavedProblem;
 
 /// One sequence: how far it is, and what each layer keeps of the positions before.
 ///

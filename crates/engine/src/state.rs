@@ -5,6 +5,7 @@ mod kv_cache;
 mod kv_kind;
 mod pages;
 mod recurrent;
+mod saved;
 
 pub use eviction::OBSERVED;
 pub use kv_cache::KvCache;
@@ -12,6 +13,7 @@ pub use kv_kind::{KvKind, KvShape, RECENT};
 pub use pages::PAGE;
 pub(crate) use recurrent::Recurrent;
 pub use recurrent::RecurrentShape;
+pub(crate) use saved::{SavedPlaces, SavedState, SavedTensor};
 
 use std::sync::Arc;
 

@@ -149,7 +149,7 @@ impl LowRank {
     }
 
     /// All that the change depends on.
-    pub(crate) fn identity(&self) -> Vec<u8> {
+    pub fn identity(&self) -> Vec<u8> {
         let mut all = vec![u8::from(self.turned)];
         for factors in &self.factors {
             all.extend((factors.identity.len() as u64).to_le_bytes());

@@ -21,6 +21,7 @@ use weighbridge::planner::Encoding;
     weighbridge run model.gguf -p 'Why is the sky blue?'         one answer\n  \
     weighbridge run model.gguf -f question.txt --temperature 0   the same answer each time\n  \
     weighbridge run model.gguf -p 'Name a city.' --json-schema city.json       JSON\n  \
+    weighbridge run model.gguf -f book-and-question.txt --prompt-cache book    the book is run once\n  \
     weighbridge run model.gguf --raw -p 'Once upon a time' -n -1 a base model continues the text"
 )]
 pub(crate) struct RunArgs {
@@ -53,6 +54,10 @@ pub(crate) struct RunArgs {
     /// End the answer before STRING; `\n` is a line break. May be given many times [default: the model's]
     #[arg(long, value_name = "STRING", value_parser = escaped)]
     pub(crate) stop: Vec<String>,
+    /// Keep what the prompt computes in FILE, or begin with what FILE has of it, so that a long text is run once. FILE is of
+    /// one model and one `--kv`, and is never replaced
+    #[arg(long, value_name = "FILE", requires = "once")]
+    pub(crate) prompt_cache: Option<PathBuf>,
     /// Guess that what followed the last tokens before follows them again, and run the guesses together. The answer is the same,
     /// and comes sooner where it repeats much of the prompt
     #[arg(long)]

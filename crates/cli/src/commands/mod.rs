@@ -18,6 +18,7 @@ pub(crate) mod list;
 pub(crate) mod load;
 pub(crate) mod manual;
 pub(crate) mod plan;
+mod prompt_cache;
 #[cfg(feature = "hub")]
 pub(crate) mod pull;
 pub(crate) mod quants;

@@ -18,6 +18,7 @@ use weighbridge::{Runtime, RuntimeOptions, Sampler};
 
 use super::answer::{Answer, Answering};
 use super::chat;
+use super::prompt_cache::PromptCache;
 use crate::args::{CacheArg, RunArgs};
 use crate::cache;
 use crate::failure::{Failure, INTERRUPTED};
@@ -30,6 +31,7 @@ use crate::progress::{self, note};
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let (started, memory) = (Instant::now(), Memory::watch());
     let prompt = prompt(args)?;
+    let prompt_cache = args.prompt_cache.as_deref().map(PromptCache::at).transpose()?;
     #[cfg(feature = "grammar")]
     let grammar = args.structure.source()?;
     let mut options = args.model.options(CacheArg::Write)?;
@@ -63,8 +65,18 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     }
     progress::streaming(&runtime);
     cache::say_first(runtime.first_copy());
-    let mut session =
-        Session { runtime, sampler, draft, args, stop, cached: Vec::new(), last: None, started, memory };
+    let mut session = Session {
+        runtime,
+        sampler,
+        draft,
+        args,
+        stop,
+        prompt_cache,
+        cached: Vec::new(),
+        last: None,
+        started,
+        memory,
+    };
     match (prompt, &args.ids) {
         (_, Some(ids)) => session.ids(ids),
         (Some(prompt), None) => session.once(&prompt),
@@ -189,6 +201,8 @@ pub(super) struct Session<'a> {
     draft: Option<Box<dyn Draft>>,
     pub(super) args: &'a RunArgs,
     stop: Interrupt,
+    /// Of the only prompt.
+    prompt_cache: Option<PromptCache<'a>>,
     /// The tokens whose keys and values are in the cache.
     cached: Vec<u32>,
     pub(super) last: Option<Stats>,
@@ -347,6 +361,10 @@ impl Session<'_> {
         tokenizer: Option<&Tokenizer>,
         each: &mut dyn FnMut(Sampled<'_>) -> std::io::Result<ControlFlow<Stop>>,
     ) -> Result<(Stats, bool), Failure> {
+        let begun = match self.prompt_cache.take() {
+            Some(file) => self.begin(&file, tokens)?,
+            None => Begun::default(),
+        };
         // At least one token has to run, to have logits.
         let known = self.cached.iter().zip(tokens).take_while(|(a, b)| a == b).count();
         let known = known.min(tokens.len().saturating_sub(1));
@@ -379,14 +397,35 @@ impl Session<'_> {
             });
         let interrupted = self.stop.asked();
         self.stop.answering(false);
-        let stats = stats?;
+        let mut stats = stats?;
+        stats.known_tokens = begun.restored;
+        stats.prompt_tokens += begun.ran;
+        stats.prefill_seconds += begun.seconds;
         // The last token that was sampled has not been run.
         self.cached.truncate(self.runtime.session().position());
         if let Some(error) = failed {
             return Err(error.into());
         }
+        begun.unsaved.map_or(Ok(()), Err)?;
         self.last = Some(stats);
         Ok((stats, interrupted))
+    }
+
+    /// Begins with what `file` has of a prompt. If there is no such file, runs all but the last token, and keeps that there.
+    fn begin(&mut self, file: &PromptCache<'_>, tokens: &[u32]) -> Result<Begun, Failure> {
+        let restored = file.restore(&mut self.runtime, tokens)?;
+        let mut begun = Begun { restored, ..Begun::default() };
+        let (first, _) = tokens.split_at(tokens.len() - 1);
+        if file.is_new() && !first.is_empty() {
+            let started = Instant::now();
+            self.runtime.forward(first)?;
+            begun.seconds = started.elapsed().as_secs_f64();
+            begun.ran = first.len();
+            // The answer comes first.
+            begun.unsaved = file.save(&self.runtime, first).err();
+        }
+        self.cached.extend_from_slice(&tokens[..restored + begun.ran]);
+        Ok(begun)
     }
 
     pub(super) fn speed(&self, stats: &Stats) -> String {
@@ -419,6 +458,19 @@ impl Session<'_> {
             self.runtime.report(),
         )
     }
+}
+
+/// The tokens of a prompt that are in the cache before it runs.
+#[derive(Default)]
+struct Begun {
+    /// Out of a file.
+    restored: usize,
+    /// They were run to be kept in a file.
+    ran: usize,
+    /// That took so long.
+    seconds: f64,
+    /// Why they are not in a file.
+    unsaved: Option<Failure>,
 }
 
 /// Prints a piece of an answer at once, unless `quiet`.

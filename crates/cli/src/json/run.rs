@@ -19,6 +19,8 @@ pub(crate) struct Run<'a> {
     logprobs: Option<&'a [TokenLogprob]>,
     /// The number of tokens of the prompt that were run.
     prompt_tokens: usize,
+    /// The number of tokens of the prompt that `--prompt-cache` had, so that they were not run; 0 without it.
+    cached_tokens: usize,
     /// The number of tokens that were sampled, the one that ended it included.
     tokens: usize,
     /// Tokens that were guessed and run ahead; 0 without `--prompt-lookup` and `--draft`.
@@ -107,6 +109,7 @@ impl<'a> Run<'a> {
             ids,
             logprobs,
             prompt_tokens: stats.prompt_tokens,
+            cached_tokens: stats.known_tokens,
             tokens: stats.tokens,
             guessed_tokens: stats.guessed,
             right_guesses: stats.right,

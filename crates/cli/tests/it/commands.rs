@@ -187,6 +187,75 @@ fn a_budget_for_the_prompt_is_kept() {
     exit code 2");
 }
 
+/// A prompt is kept in a file; what begins so goes on from there, with the same text.
+#[test]
+fn a_prompt_is_run_once_and_kept_in_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("prompt");
+    let ids = |last: u32| {
+        let ids: Vec<_> = (0..150).map(|i| i * 37 % 90).chain([last, 9]).map(|id| id.to_string()).collect();
+        ids.join(",")
+    };
+    for model in ["llama-tiny", "qwen35-tiny"] {
+        let tiny = golden().join(model);
+        let run = |ids: &str, more: &[&str]| -> Value {
+            let args = ["run", path(&tiny), "--ids", ids, "--temperature", "0", "-n", "12", "--json"];
+            let output = weighbridge(args.iter().chain(more));
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            serde_json::from_slice(&output.stdout).unwrap()
+        };
+        let cache = ["--prompt-cache", path(&file)];
+        let [one, other] = [ids(5), ids(6)];
+        let counts =
+            |said: &Value| [&said["cached_tokens"], &said["prompt_tokens"]].map(|n| n.as_u64().unwrap());
+        let first = run(&one, &cache);
+        assert_eq!(counts(&first), [0, 152], "{model}");
+        let kept = std::fs::read(&file).unwrap();
+        let again = run(&one, &cache);
+        assert_eq!(counts(&again), [151, 1], "{model}");
+        // Linear attention goes on from all of the file or from nothing.
+        let different = run(&other, &cache);
+        assert_eq!(counts(&different), if model == "llama-tiny" { [150, 2] } else { [0, 152] }, "{model}");
+        for (said, ids) in [(&first, &one), (&again, &one), (&different, &other)] {
+            assert_eq!(said["ids"], run(ids, &[])["ids"], "{model}");
+        }
+        if model == "llama-tiny" {
+            let budget = [&cache[..], &["--kv-budget", "80"]].concat();
+            let thinned = run(&one, &budget);
+            assert_eq!(counts(&thinned), [88, 64]);
+            assert_eq!(thinned["ids"], run(&one, &["--kv-budget", "80"])["ids"]);
+        }
+        assert!(std::fs::read(&file).unwrap() == kept, "{model}");
+        std::fs::remove_file(&file).unwrap();
+    }
+
+    let tiny = golden().join("llama-tiny");
+    let said = |args: &[&str]| {
+        let all = [&["run", path(&tiny), "--ids", "1,2,3", "-n", "1"], args].concat();
+        let said = failure(&all, dir.path());
+        // What loading took.
+        said.lines().filter(|line| !line.starts_with("loaded ")).collect::<Vec<_>>().join("\n")
+    };
+    assert!(
+        weighbridge(["run", path(&tiny), "--ids", "1,2,3", "-n", "1", "--prompt-cache", path(&file)])
+            .status
+            .success()
+    );
+    assert_snapshot!(said(&["--kv", "int8", "--prompt-cache", path(&file)]), @"
+    error: `prompt`: it is of another form of keys and values: wanted int8, found f16
+    hint: a saved session is of one model, prepared in one way: run its text again, and save that to another file
+    exit code 1");
+    let nowhere = dir.path().join("nowhere").join("prompt");
+    assert_snapshot!(said(&["--prompt-cache", path(&nowhere)]), @"
+    error: there is no directory `nowhere`
+    exit code 2");
+    std::fs::write(dir.path().join("text"), "a text").unwrap();
+    assert_snapshot!(said(&["--prompt-cache", path(&dir.path().join("text"))]), @"
+    error: `text`: it is no saved session
+    hint: give the path of a file that a session was saved to
+    exit code 1");
+}
+
 #[test]
 fn run_raw_prints_the_continuation_alone() {
     let args = ["-p", "def fibonacci(n):", "--raw", "--temperature", "0", "-n", "32", "--threads", "2"];

@@ -1,5 +1,7 @@
 //! Keys and values of the positions seen so far.
 
+mod saved;
+
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -310,14 +312,12 @@ impl KvCache {
         self.coded.keep(first..self.sealed);
     }
 
-    /// A copy of what a query at the session's position `len` sees, the next, to be shared.
+    /// A copy of what is there before the session's position `len`, the next, to be shared.
     pub(crate) fn snapshot(&self, len: usize) -> KvSnapshot {
         let len = self.place(len);
-        let first = self.first_full(len);
-        // The page that the next position will be the first to read by its codes has none yet.
-        let first = if self.has_codes() { first.min(self.sealed) } else { first };
-        let full = first..len.div_ceil(PAGE);
-        let coded = self.first_seen(len)..first.min(self.sealed);
+        let end = len.div_ceil(PAGE);
+        let full = self.full.there().start.min(end)..end;
+        let coded = self.coded.there().start.min(self.sealed)..self.sealed;
         let share = |pages: &Pages, which: Range<usize>| SharedPages {
             first: which.start,
             pages: which.map(|page| pages.share(page)).collect(),
@@ -349,7 +349,9 @@ impl KvCache {
         self.len = len;
         let first = self.first_full(len);
         let sealed = if self.has_codes() { first.min(coded.first + coded.pages.len()) } else { 0 };
-        full.put(if self.has_codes() { sealed } else { first }, &mut self.full, len);
+        // The page that the next position is the first to read by its codes may have none yet.
+        let first = if self.has_codes() { sealed } else { first };
+        full.put(first, &mut self.full, len);
         coded.put(self.first_seen(len).min(sealed), &mut self.coded, sealed * PAGE);
         self.sealed = sealed;
     }

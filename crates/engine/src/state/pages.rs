@@ -44,7 +44,7 @@ impl Pages {
     }
 
     /// Words of a page.
-    fn words(&self) -> usize {
+    pub(super) fn words(&self) -> usize {
         self.before[self.before.len() - 1]
     }
 

@@ -95,6 +95,16 @@ impl Recurrent {
         Some(Recurrent { len: 0, numbers })
     }
 
+    /// The state after `len` positions, of as many numbers as its shape has.
+    pub(crate) fn after(len: usize, numbers: Vec<f32>) -> Recurrent {
+        Recurrent { len, numbers }
+    }
+
+    /// `[heads, numbers]`.
+    pub(crate) fn numbers(&self) -> &[f32] {
+        &self.numbers
+    }
+
     /// Bytes that it holds.
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(&*self.numbers)

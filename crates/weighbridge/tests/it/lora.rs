@@ -350,7 +350,7 @@ fn a_copy_is_of_its_adapters() {
 /// Sessions of one model in one batch, each with an adapter of its own: the logits are those of the merged models.
 #[test]
 fn sessions_have_adapters_of_their_own() {
-    use weighbridge::engine::{KvKind, Logits};
+    use weighbridge::engine::{KvKind, Logits, Snapshot};
     use weighbridge::{Batch, Session};
 
     for backend in [BackendKind::Reference, BackendKind::Cpu] {
@@ -388,6 +388,13 @@ fn sessions_have_adapters_of_their_own() {
             }
             let [_, session, other] = &mut sessions;
             assert!(session.set_adapter(None).is_err() && other.restore(&session.snapshot()).is_err());
+            // A file of a session is of its adapter.
+            let file = tempfile::tempdir().unwrap();
+            let file = file.path().join("saved");
+            session.save(ids, &file).unwrap();
+            assert!(Snapshot::open(&file, session).is_ok());
+            let refused = Snapshot::open(&file, other).unwrap_err();
+            assert!(refused.to_string().contains("another adapter"), "{refused}");
             session.truncate(0);
             session.set_adapter(None).unwrap();
         }

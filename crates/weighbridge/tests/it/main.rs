@@ -35,6 +35,7 @@ mod quantised;
 mod real;
 mod rerank;
 mod said;
+mod saved;
 mod scaled;
 mod schedule;
 mod sessions;

@@ -1,5 +1,6 @@
 use super::*;
 use crate::BATCH;
+use crate::state::SavedState;
 
 const SHAPE: KvShape = KvShape { kv_heads: 3, key: 4, value: 6, shared: false, window: None };
 
@@ -175,16 +176,12 @@ fn sessions_go_on_from_a_snapshot_and_share_it() {
             extend(&mut second, 770..771);
             third.truncate(770);
             assert_eq!(seen(&third, 769), seen(&second, 769), "{kind}, {window:?}");
-            // Or a part of it.
-            for len in [776, 769, 768, 500, 1, 0] {
-                let exact = kind.code_bits().is_none() || len >= 704;
-                let there = window.is_none()
-                    || len >= 769
-                    || len == 0
-                    || first.first_seen(len) == first.first_seen(777);
+            // Or a part of it, as far as the pages that it had without codes reach.
+            let start = 777usize.div_ceil(PAGE).saturating_sub(shape.pages(kind, 1500).full);
+            for len in [776, 769, 768, 704, 600, 500, 300, 1, 0] {
                 assert_eq!(
                     second.reaches_in(&snapshot, len),
-                    (exact && there) || len == 0,
+                    first.first_full(len) >= start || len == 0,
                     "{kind}, {window:?}, {len}"
                 );
                 if second.reaches_in(&snapshot, len) {
@@ -376,4 +373,70 @@ fn a_session_goes_on_behind_what_was_kept() {
         evicted.restore(&observed(kind, 1500, 700).snapshot(700), 700);
         assert_eq!((evicted.len(), evicted.left_out()), (700, 0));
     }
+}
+
+/// A file that has whatever is asked for.
+struct Any {
+    /// As many rows as may be, or as few.
+    most: bool,
+}
+
+impl SavedState for Any {
+    type Error = String;
+
+    fn rows(
+        &mut self,
+        _: &str,
+        width: usize,
+        count: std::ops::RangeInclusive<usize>,
+    ) -> Result<Vec<Arc<[u32]>>, String> {
+        let count = if self.most { *count.end() } else { *count.start() };
+        Ok(vec![vec![0; width].into(); count])
+    }
+
+    fn wrong(&self, what: &str) -> String {
+        what.to_owned()
+    }
+}
+
+/// Whatever a file says, it is an error, or positions that a session can go on from.
+#[test]
+fn no_positions_of_a_file_break_a_cache() {
+    let numbers = [0, 1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 64, 100, 500, 700, 701, u64::MAX];
+    let (mut taken, mut refused) = (0, 0);
+    for kind in [KvKind::F16, KvKind::Int8] {
+        for window in [None, Some(100), Some(600)] {
+            let shape = KvShape { kv_heads: 1, key: 2, value: 2, window, shared: false };
+            let mut cache = cache(shape, kind, 800);
+            for position in [0, 1, 64, 192, 700] {
+                for (left_out, kept) in numbers.iter().flat_map(|a| numbers.map(|b| (*a, b))) {
+                    for (full, coded) in numbers.iter().flat_map(|a| numbers.map(|b| (*a, b))) {
+                        for most in [false, true] {
+                            let places = [left_out, kept, full, coded];
+                            let Ok(snapshot) = cache.read(position, places, &mut Any { most }) else {
+                                refused += 1;
+                                continue;
+                            };
+                            taken += 1;
+                            for len in [position, position.saturating_sub(1), position / 2] {
+                                if cache.reaches_in(&snapshot, len) {
+                                    cache.restore(&snapshot, len);
+                                    extend_at(&mut cache, len);
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(taken > 100 && refused > 1000, "{taken} taken, {refused} refused");
+}
+
+/// Runs some positions from the session's position `at` on, and looks at all that they see.
+fn extend_at(cache: &mut KvCache, at: usize) {
+    let numbers = [0.5; 2];
+    cache.extend(at, std::iter::repeat_n((&numbers[..], &numbers[..]), 70));
+    let last = cache.len - 1;
+    assert!(seen(cache, last).iter().all(|x| x.is_finite()));
 }
