@@ -79,7 +79,7 @@ def test_a_session_goes_on_from_a_file(tmp_path: Path) -> None:
     ]
     assert answers[0].text() == answers[1].text()
     assert [answer.prompt_tokens for answer in answers] == [1, 1]
-    with pytest.raises(OSError, match="exists"):
+    with pytest.raises(wb.MisuseError, match="already exists"):
         second.save_session(file)
     with pytest.raises(wb.RunError, match="another form of keys and values: wanted int8, found f16"):
         wb.Runtime(path, kv="int8").load_session(file)
