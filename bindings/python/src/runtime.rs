@@ -15,7 +15,7 @@ use weighbridge::engine::sampling::Sampling;
 use weighbridge::engine::text::{
     ChatTemplate, Conversation, EncodeOptions, Message, SpecialText, StopStrings,
 };
-use weighbridge::engine::{KvKind, Limits, OBSERVED, Stats, Stop};
+use weighbridge::engine::{KvKind, Limits, Stats, Stop};
 use weighbridge::runtime::BackendKind;
 use weighbridge::tensor::Diagnostic;
 use weighbridge::{RuntimeOptions, Sampler, engine};
@@ -125,9 +125,6 @@ impl Runtime {
                 return Err(value_error(format!("backend is \"cpu\" or \"reference\", found \"{backend}\"")));
             }
         };
-        if let Some(wanted) = kv_budget.filter(|budget| *budget <= OBSERVED) {
-            return Err(value_error(engine::Error::KvBudget { wanted }.to_string()));
-        }
         options.kv_budget = kv_budget;
         options.kv = match kv {
             None => None,

@@ -267,6 +267,7 @@ impl Error {
             Error::CacheTooLarge { .. }
                 | Error::ContextFull { .. }
                 | Error::Positions { .. }
+                | Error::KvBudget { .. }
                 | Error::NoTokens
                 | Error::ShortText { .. }
                 | Error::OtherVocabulary { .. }

@@ -19,7 +19,7 @@ use engine::sampler::Sampler;
 use engine::sampling::{Sampling, sampling};
 use engine::schedule::{Event, Request, RequestId, Scheduler, Suspended};
 use engine::text::{self, ChatTemplate, Tokenizer};
-use engine::{Batch, Limits, Runner, Sampled, Session, Stats, Stop, Streaming, session_bytes};
+use engine::{Batch, Limits, OBSERVED, Runner, Sampled, Session, Stats, Stop, Streaming, session_bytes};
 use load::{LoadReport, Pool};
 use model::Model;
 use planner::{Encoding, LayoutKind, PlanBuilder, describe};
@@ -134,6 +134,10 @@ impl Runtime {
         }
         if arch.audio_encoder().is_some() {
             return Err(Error::Hears { path: checkpoint.location().to_string() });
+        }
+        // Before anything is loaded; whether a budget does anything, the session knows.
+        if let Some(wanted) = options.kv_budget.filter(|budget| *budget <= OBSERVED) {
+            return Err(engine::Error::KvBudget { wanted }.into());
         }
         let context = options
             .context

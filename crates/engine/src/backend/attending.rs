@@ -10,12 +10,12 @@ use std::ops::Range;
 
 use load::Pool;
 use quant::Isa;
-use quant::attention::{Attention, Found, Partial, Relative, Room, attend};
+use quant::attention::{Attention, Block, Found, Partial, Relative, Room, attend};
 
 use super::{Attend, Sequence};
 use crate::layer::HeadSizes;
 use crate::state::PAGE;
-use crate::{Error, KvShape};
+use crate::{Error, KvCache, KvShape};
 
 /// Positions whose weights are taken together.
 const SPAN: usize = 512;
@@ -261,14 +261,9 @@ fn look(
         let last = how.visible(sequence, first + rows.count - 1);
         let seen = how.visible(sequence, first).start.max(span * SPAN)..last.end.min((span + 1) * SPAN);
         let pages = seen.start / PAGE..seen.end.div_ceil(PAGE);
-        let block = |page: usize| {
-            let first_page = sequence.first_page;
-            sequence.cache.block(head, first_page + page, first_page * PAGE + first)
-        };
-        let mut blocks = [block(pages.start); SPAN / PAGE];
-        for (to, page) in blocks.iter_mut().zip(pages.clone()) {
-            *to = block(page);
-        }
+        let before = sequence.first_page;
+        let there = before + pages.start..before + pages.end;
+        let blocks = blocks_of(sequence.cache, head, there, before * PAGE + first);
         let mut visible = [const { 0..0 }; ROWS_TOGETHER];
         for (row, visible) in visible[..rows.count].iter_mut().enumerate() {
             let within = |position: usize| position.clamp(pages.start * PAGE, seen.end) - pages.start * PAGE;
@@ -290,6 +285,15 @@ fn look(
         span_of(n, &mut one);
         all.merge(isa, one.found());
     }
+}
+
+/// The pages of a span, of one key head, as a query at place `at` reads them; more are the first again.
+fn blocks_of(cache: &KvCache, head: usize, pages: Range<usize>, at: usize) -> [Block<'_>; SPAN / PAGE] {
+    let mut blocks = [cache.block(head, pages.start, at); SPAN / PAGE];
+    for (to, page) in blocks.iter_mut().zip(pages) {
+        *to = cache.block(head, page, at);
+    }
+    blocks
 }
 
 /// The number of rows of a prompt that attention takes at once, where `group` query heads share a key head. More rows use a

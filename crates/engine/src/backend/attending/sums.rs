@@ -4,7 +4,7 @@ use load::Pool;
 use quant::Isa;
 use quant::attention::{Attention, Weights, weights};
 
-use super::{Attending, Local, ROWS_TOGETHER, SPAN, rows_together};
+use super::{Attending, Local, ROWS_TOGETHER, SPAN, blocks_of, rows_together};
 use crate::backend::Attend;
 use crate::state::PAGE;
 use crate::{KvCache, KvShape};
@@ -64,12 +64,8 @@ fn add(isa: Isa, how: &Attend<'_>, rows: &Rows<'_>, local: &mut Local, to: &mut 
     // The weights of a span, for each of them.
     let mut each = |start: usize, each: &mut dyn FnMut(usize, Weights<'_>)| {
         let end = end.min(start + SPAN);
-        let block = |page: usize| rows.cache.block(rows.head, page, rows.first);
-        let mut blocks = [block(start / PAGE); SPAN / PAGE];
         let pages = start / PAGE..end.div_ceil(PAGE);
-        for (to, page) in blocks.iter_mut().zip(pages.clone()) {
-            *to = block(page);
-        }
+        let blocks = blocks_of(rows.cache, rows.head, pages.clone(), rows.first);
         let mut visible = [const { 0..0 }; ROWS_TOGETHER];
         for (row, visible) in visible[..rows.count].iter_mut().enumerate() {
             *visible = 0..(rows.first + row + 1).clamp(start, end) - start;
