@@ -276,7 +276,7 @@ impl Runtime {
     }
 
     /// Writes what the session has computed to a file, for `load_session`: the tokens that it holds, and their keys and values. A file that is there
-    /// already is an error. Returns the bytes of the file.
+    /// already is an error. An answer must have ended before. Returns the bytes of the file.
     fn save_session(&self, py: Python<'_>, path: PathBuf) -> PyResult<u64> {
         let save = || -> Result<u64> {
             let inner = self.lock();

@@ -20,12 +20,10 @@ pub(super) struct PromptCache<'a> {
 impl PromptCache<'_> {
     /// The file at `path`, which may be there. Asked before the model is loaded.
     pub(super) fn at(path: &Path) -> Result<PromptCache<'_>, Failure> {
-        match Draft::refused(path, false) {
-            Some(Refused::NoDirectory(parent)) => {
-                Err(Failure::Usage(format!("there is no directory `{}`", parent.display())))
-            }
-            refused => Ok(PromptCache { path, is_there: refused == Some(Refused::Exists) }),
+        if let Some(Refused::NoDirectory(parent)) = Draft::refused(path, false) {
+            return Err(Failure::Usage(format!("there is no directory `{}`", parent.display())));
         }
+        Ok(PromptCache { path, is_there: path.exists() })
     }
 
     /// Puts the session of `runtime` behind the first of `tokens` that the file has, if it has any. Returns how many these are.
@@ -37,14 +35,19 @@ impl PromptCache<'_> {
         let (snapshot, theirs) = opened.map_err(weighbridge::Error::from)?;
         let same = theirs.iter().zip(tokens).take_while(|(a, b)| a == b).count();
         let session = runtime.session_mut();
-        let known = session.known_of(same, tokens.len());
-        let known = session.restore_first(&snapshot, known).map_err(weighbridge::Error::from)?;
+        let wanted = session.known_of(same, tokens.len());
+        let known = session.restore_first(&snapshot, wanted).map_err(weighbridge::Error::from)?;
         let (shown, all) = (self.path.display(), counted(tokens.len(), "token"));
+        if session.has_left_out() {
+            note(&format!(
+                "nothing of `{shown}` is used: it was written after a part of its prompt was left out"
+            ));
+            return Ok(session.truncate(0));
+        }
         match known {
             0 if same == 0 => note(&format!("nothing of `{shown}` is used: the prompt begins otherwise")),
             0 => note(&format!(
-                "nothing of `{shown}` is used: it has {} of the prompt's {all}, and this model goes on from all of its {} alone",
-                same,
+                "nothing of `{shown}` is used: it has {} and cannot go back to the {wanted} that the prompt begins with",
                 counted(theirs.len(), "token"),
             )),
             _ => note(&format!("{known} of the prompt's {all} are in `{shown}`")),

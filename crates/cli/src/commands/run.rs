@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use weighbridge::Checkpoint;
+use weighbridge::engine;
 use weighbridge::engine::draft::{Draft, PromptLookup};
 #[cfg(feature = "grammar")]
 use weighbridge::engine::grammar::{Grammar, Source};
@@ -72,6 +73,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         args,
         stop,
         prompt_cache,
+        unsaved: None,
+        aside: 0.0,
         cached: Vec::new(),
         last: None,
         started,
@@ -203,6 +206,10 @@ pub(super) struct Session<'a> {
     stop: Interrupt,
     /// Of the only prompt.
     prompt_cache: Option<PromptCache<'a>>,
+    /// Why the prompt is not in that file.
+    unsaved: Option<Failure>,
+    /// Seconds that reading or writing it took.
+    aside: f64,
     /// The tokens whose keys and values are in the cache.
     cached: Vec<u32>,
     pub(super) last: Option<Stats>,
@@ -244,7 +251,8 @@ impl Session<'_> {
             (false, true) => println()?,
             (false, false) => note(""),
         }
-        self.end(&answer)
+        self.end(&answer)?;
+        self.unsaved.take().map_or(Ok(()), Err)
     }
 
     /// Says what an answer took; as JSON, the answer too. One that Ctrl-C ended ends the program as Ctrl-C does.
@@ -301,7 +309,8 @@ impl Session<'_> {
         if !quiet {
             println()?;
         }
-        self.end(&answer.finish(ended).0)
+        self.end(&answer.finish(ended).0)?;
+        self.unsaved.take().map_or(Ok(()), Err)
     }
 
     /// Seconds from the start of the process to the first token.
@@ -406,13 +415,18 @@ impl Session<'_> {
         if let Some(error) = failed {
             return Err(error.into());
         }
-        begun.unsaved.map_or(Ok(()), Err)?;
         self.last = Some(stats);
         Ok((stats, interrupted))
     }
 
     /// Begins with what `file` has of a prompt. If there is no such file, runs all but the last token, and keeps that there.
     fn begin(&mut self, file: &PromptCache<'_>, tokens: &[u32]) -> Result<Begun, Failure> {
+        let capacity = self.runtime.session().capacity();
+        if tokens.len() > capacity {
+            let full = engine::Error::ContextFull { wanted: tokens.len(), capacity };
+            return Err(weighbridge::Error::from(full).into());
+        }
+        let began = Instant::now();
         let restored = file.restore(&mut self.runtime, tokens)?;
         let mut begun = Begun { restored, ..Begun::default() };
         let (first, _) = tokens.split_at(tokens.len() - 1);
@@ -421,9 +435,10 @@ impl Session<'_> {
             self.runtime.forward(first)?;
             begun.seconds = started.elapsed().as_secs_f64();
             begun.ran = first.len();
-            // The answer comes first.
-            begun.unsaved = file.save(&self.runtime, first).err();
+            // The answer comes, and then the error.
+            self.unsaved = file.save(&self.runtime, first).err();
         }
+        self.aside = began.elapsed().as_secs_f64() - begun.seconds;
         self.cached.extend_from_slice(&tokens[..restored + begun.ran]);
         Ok(begun)
     }
@@ -444,7 +459,7 @@ impl Session<'_> {
             stats.prefill_rate(),
             stats.tokens,
             self.runtime.backend(),
-            stats.prefill_seconds,
+            stats.prefill_seconds + self.aside,
         )
     }
 
@@ -469,8 +484,6 @@ struct Begun {
     ran: usize,
     /// That took so long.
     seconds: f64,
-    /// Why they are not in a file.
-    unsaved: Option<Failure>,
 }
 
 /// Prints a piece of an answer at once, unless `quiet`.

@@ -249,6 +249,15 @@ fn a_prompt_is_run_once_and_kept_in_a_file() {
     assert_snapshot!(said(&["--prompt-cache", path(&nowhere)]), @"
     error: there is no directory `nowhere`
     exit code 2");
+    // Where nothing can be written, the answer comes, and then the error.
+    let args = ["run", path(&tiny), "--ids", "1,2,3", "-n", "4", "--temperature", "0"];
+    let unwritten = weighbridge(args.iter().chain(&["--prompt-cache", "/proc/prompt"]));
+    assert_eq!(stdout(&unwritten), stdout(&weighbridge(args)));
+    let error = String::from_utf8_lossy(&unwritten.stderr).into_owned();
+    assert!(
+        !unwritten.status.success() && error.contains("error: cannot ") && error.contains("/proc/"),
+        "{error}"
+    );
     std::fs::write(dir.path().join("text"), "a text").unwrap();
     assert_snapshot!(said(&["--prompt-cache", path(&dir.path().join("text"))]), @"
     error: `text`: it is no saved session

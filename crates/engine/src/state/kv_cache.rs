@@ -243,21 +243,6 @@ impl KvCache {
         }
     }
 
-    /// Makes of its codes a page that has none.
-    fn unseal(&mut self, page: usize) {
-        let bits = self.kind.code_bits().unwrap_or_default();
-        self.full.clear(page);
-        for (of, width) in self.shape.parts() {
-            for head in 0..self.shape.kv_heads {
-                let part = part(&self.shape, of, head);
-                let full = halves_mut(self.full.part_mut(page, part));
-                let x = &mut self.decoded[..full.len()];
-                decode(self.isa, of, width, &coded(of, bits, width, self.coded.part(page, part)), x);
-                narrow(self.isa, x, full);
-            }
-        }
-    }
-
     /// The first page that a query at `position` sees.
     fn first_seen(&self, position: usize) -> usize {
         self.shape.window.map_or(0, |window| (position + 1).saturating_sub(window)) / PAGE
@@ -276,10 +261,10 @@ impl KvCache {
         }
         let Some(position) = self.place_after_kept(position) else { return false };
         let (seen, full) = (self.first_seen(position), self.first_full(position));
-        let (coded_there, full_there) = (self.coded.there(), self.full.there());
+        // What has codes alone is no longer what it was.
         position <= self.len
-            && (seen >= full || seen >= coded_there.start)
-            && (full..full_there.start.min(position.div_ceil(PAGE))).all(|page| coded_there.contains(&page))
+            && (seen >= full || seen >= self.coded.there().start)
+            && (full >= self.full.there().start || full >= position.div_ceil(PAGE))
     }
 
     /// The place of a position of the session; `None` among what was kept.
@@ -303,9 +288,6 @@ impl KvCache {
         let end = len.div_ceil(PAGE);
         let full = self.first_full(len).min(end);
         let there = if len == 0 { 0..0 } else { self.full.there() };
-        for page in full..there.start.min(end) {
-            self.unseal(page);
-        }
         self.full.keep(there.start.min(full)..end);
         self.sealed = self.sealed.min(len / PAGE);
         let first = self.coded.there().start.min(self.sealed);
@@ -349,10 +331,10 @@ impl KvCache {
         self.len = len;
         let first = self.first_full(len);
         let sealed = if self.has_codes() { first.min(coded.first + coded.pages.len()) } else { 0 };
-        // The page that the next position is the first to read by its codes may have none yet.
-        let first = if self.has_codes() { sealed } else { first };
-        full.put(first, &mut self.full, len);
-        coded.put(self.first_seen(len).min(sealed), &mut self.coded, sealed * PAGE);
+        // All that a cache has at once, so that this one goes back as far.
+        full.put(full.first.min(first), &mut self.full, len);
+        let room = self.coded.count();
+        coded.put(coded.first.max(sealed.saturating_sub(room)).min(sealed), &mut self.coded, sealed * PAGE);
         self.sealed = sealed;
     }
 

@@ -48,6 +48,11 @@ impl Pages {
         self.before[self.before.len() - 1]
     }
 
+    /// Pages that may be there at once.
+    pub(super) fn count(&self) -> usize {
+        self.shared.len()
+    }
+
     /// Bytes reserved.
     pub(super) fn bytes(&self) -> usize {
         self.shared.len() * self.words() * 4
@@ -134,13 +139,8 @@ impl Pages {
 
     /// Copies a shared page to `page`, which may be written.
     pub(super) fn copy(&mut self, page: usize, shared: &[u32]) {
-        self.clear(page);
-        self.fill(page, shared);
-    }
-
-    /// Makes the place of `page`, which need not be there, ready to be written; its content is arbitrary.
-    pub(super) fn clear(&mut self, page: usize) {
         let place = self.place(page);
         self.shared[place] = None;
+        self.fill(page, shared);
     }
 }
