@@ -204,7 +204,7 @@ pub(super) struct Session<'a> {
     draft: Option<Box<dyn Draft>>,
     pub(super) args: &'a RunArgs,
     stop: Interrupt,
-    /// Of the only prompt.
+    /// The file of the only prompt.
     prompt_cache: Option<PromptCache<'a>>,
     /// Why the prompt is not in that file.
     unsaved: Option<Failure>,
@@ -478,11 +478,11 @@ impl Session<'_> {
 /// The tokens of a prompt that are in the cache before it runs.
 #[derive(Default)]
 struct Begun {
-    /// Out of a file.
+    /// Tokens out of a file.
     restored: usize,
-    /// They were run to be kept in a file.
+    /// Tokens that were run to be kept in a file.
     ran: usize,
-    /// That took so long.
+    /// Seconds that these took.
     seconds: f64,
 }
 

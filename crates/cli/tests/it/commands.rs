@@ -233,7 +233,7 @@ fn a_prompt_is_run_once_and_kept_in_a_file() {
     let said = |args: &[&str]| {
         let all = [&["run", path(&tiny), "--ids", "1,2,3", "-n", "1"], args].concat();
         let said = failure(&all, dir.path());
-        // What loading took.
+        // One line says how long loading took.
         said.lines().filter(|line| !line.starts_with("loaded ")).collect::<Vec<_>>().join("\n")
     };
     assert!(

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use ::model::Architecture;
-use blake3::Hasher;
+use blake3::{Hash, Hasher};
 use load::{Pool, Tensor};
 
 /// Bytes that are hashed at once. The digest depends on it.
@@ -14,11 +14,11 @@ const PIECE: usize = 4 << 20;
 /// Equal digests mean equal weights in equal forms, and an equal architecture: a session of the one goes on from what a session of the other
 /// has computed. The files that they came from do not matter. The forms depend on the layout and on the instruction set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ModelDigest([u8; 32]);
+pub struct ModelDigest(Hash);
 
 impl fmt::Display for ModelDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        self.0.fmt(f)
     }
 }
 
@@ -26,13 +26,13 @@ impl fmt::Display for ModelDigest {
 pub(super) fn digest(architecture: &Architecture, params: &[(String, Tensor)]) -> ModelDigest {
     let slots = params.iter().flat_map(|(_, tensor)| tensor.slots());
     let pieces: Vec<&[u8]> = slots.flat_map(|slot| slot.bytes().chunks(PIECE)).collect();
-    let mut hashes = vec![[0; 32]; pieces.len()];
+    let mut hashes = vec![Hash::from_bytes([0; 32]); pieces.len()];
     let share = pieces.len().div_ceil(Pool::available()).max(1);
     std::thread::scope(|scope| {
         for (pieces, hashes) in pieces.chunks(share).zip(hashes.chunks_mut(share)) {
             scope.spawn(move || {
                 for (piece, hash) in pieces.iter().zip(hashes) {
-                    *hash = blake3::hash(piece).into();
+                    *hash = blake3::hash(piece);
                 }
             });
         }
@@ -51,9 +51,9 @@ pub(super) fn digest(architecture: &Architecture, params: &[(String, Tensor)]) -
         for slot in tensor.slots() {
             all.update(&(slot.bytes().len() as u64).to_le_bytes());
             for hash in hashes.by_ref().take(slot.bytes().len().div_ceil(PIECE)) {
-                all.update(hash);
+                all.update(hash.as_bytes());
             }
         }
     }
-    ModelDigest(all.finalize().into())
+    ModelDigest(all.finalize())
 }

@@ -6,18 +6,18 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SavedProblem {
-    /// It is something else.
+    /// The file is something else.
     NotSaved,
-    /// It is of a session that differs.
+    /// The file is of a session that differs.
     Differs {
-        /// In what.
+        /// The part that differs.
         what: &'static str,
-        /// What this session has.
+        /// The value of this session.
         wanted: String,
-        /// What that one had.
+        /// The value in the file.
         found: String,
     },
-    /// It is not what was written.
+    /// The file is not as it was written.
     Damaged {
         /// The damage.
         what: String,

@@ -28,7 +28,7 @@ const TOKENS: &str = "tokens";
 /// `[layers, 4]`, U64.
 const PLACES: &str = "places";
 
-/// What a file says that a session must have, too: its name in the file, and how an error calls it.
+/// The values that a file and a session must have in common: the key in the file, and the words of an error.
 const OF: [(&str, &str); 6] = [
     ("version", "version of Weighbridge"),
     ("weights", "model"),
@@ -81,7 +81,7 @@ impl Digests {
 
 impl Session {
     /// Writes the session to a file: `tokens`, which it has run, and what each layer keeps of them. [`Snapshot::open`] reads it, in this
-    /// process or in another. Nothing appears at `path` before all of it is there; what is there already is an error. Returns the bytes of the file.
+    /// process or in another. The file appears whole or not at all. A file that is there already is an error. Returns the bytes of the file.
     ///
     /// All weights are read once, for their [digest](crate::Model::digest).
     ///
@@ -104,7 +104,7 @@ impl Session {
         let options = WriteOptions { identity: digest.into_bytes(), ..WriteOptions::default() };
         let mut writer = Draft::safetensors_with(outgoing, &pairs)?.create_with(path, &options)?;
         self.each_tensor(tokens, &mut |_, bytes| {
-            // What a process that was ended has written already is there.
+            // An earlier process that was ended may have written it.
             if writer.again()?.is_none() {
                 writer.tensor(&[bytes])?;
             }
@@ -202,7 +202,7 @@ impl<'f> Reader<'f> {
         self.error(vec![SavedProblem::Damaged { what: what.into() }])
     }
 
-    /// What the file says of itself.
+    /// The pairs of its `__metadata__`.
     fn said(&self) -> Result<BTreeMap<&'f str, &'f str>, Error> {
         let pairs = match self.file.metadata() {
             Metadata::Hf(metadata) => metadata.safetensors(),

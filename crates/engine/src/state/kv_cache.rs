@@ -261,7 +261,7 @@ impl KvCache {
         }
         let Some(position) = self.place_after_kept(position) else { return false };
         let (seen, full) = (self.first_seen(position), self.first_full(position));
-        // What has codes alone is no longer what it was.
+        // A page that has codes alone has lost its values.
         position <= self.len
             && (seen >= full || seen >= self.coded.there().start)
             && (full >= self.full.there().start || full >= position.div_ceil(PAGE))

@@ -9,7 +9,7 @@ use super::{Recurrent, State, StateSnapshot};
 
 /// A tensor of the state of a layer: rows of one length.
 pub(crate) struct SavedTensor<'a> {
-    /// What it is of its layer.
+    /// Its name among those of its layer.
     pub(crate) name: &'static str,
     /// U32 or F32.
     pub(crate) dtype: Dtype,
@@ -23,7 +23,7 @@ pub(crate) type SavedPlaces = [u64; 4];
 
 /// A file, as the states of layers read it.
 pub(crate) trait SavedState {
-    /// What it gives if something is wrong.
+    /// The error of a read.
     type Error;
 
     /// Reads the rows of a tensor, each of `width` words: as many as `count` says. A tensor that is not there has none.

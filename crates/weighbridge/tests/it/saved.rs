@@ -119,7 +119,7 @@ fn a_session_of_something_else_is_refused() {
     let file = dir.path().join("saved");
     assert!(matches!(one.save(&history[1..], &file), Err(Error::SavedTokens { wanted: 70, found: 69 })));
     one.save(&history, &file).unwrap();
-    // What is there is not replaced.
+    // A file that is there is not replaced.
     let before = std::fs::read(&file).unwrap();
     assert!(one.save(&history, &file).is_err());
     assert!(std::fs::read(&file).unwrap() == before);
