@@ -268,7 +268,7 @@ fn attention(isa: Isa) {
         let (codes, ranges) = (vec![0x35u8; n * d], vec![0.01f32; 2 * n * d / POSITIONS]);
         let page = POSITIONS * d;
         let (of_page, visible) = (2 * page / POSITIONS, vec![0..SPAN; rows]);
-        let how = Attention { heads, scale: 0.1, soft_cap: None, relative: None };
+        let how = Attention { heads, scale: 0.1, soft_cap: None, relative: None, next: None };
         let queries = rows * heads;
         let coded = |bits: u32, i: usize| {
             let bytes = page * bits as usize / 8;

@@ -35,6 +35,18 @@ pub struct Attention<'a> {
     pub soft_cap: Option<f32>,
     /// What is added to `q · k` by distance, if anything is.
     pub relative: Option<Relative<'a>>,
+    /// The page that is likely to be read after all of them, if that is known. Its keys are asked for.
+    pub next: Option<Block<'a>>,
+}
+
+impl Attention<'_> {
+    /// The page that is read after page `i`, where `i` counts the keys of `blocks`, then their values; null if it is not known.
+    fn after(&self, blocks: &[Block<'_>], i: usize) -> *const u8 {
+        let values = |i: usize| blocks.get(i).and_then(|block| block.values);
+        let keys = blocks.get(i + 1).map(|block| block.keys);
+        let after = keys.or_else(|| values(i + 1 - blocks.len())).or(self.next.map(|next| next.keys));
+        after.map_or(std::ptr::null(), |stored| stored.start())
+    }
 }
 
 /// Addends of `q · k`, by how far a key is from its query.
@@ -121,15 +133,6 @@ pub fn attend(
     let (heads, queries) = (how.heads, how.heads * visible.len());
     let e = out.width();
     assert!(out.queries() == queries && e > 0, "results of {} queries, not of {queries}", out.queries());
-    // The address that is read after a group of the values of block `i`.
-    let groups = e.div_ceil(GROUP);
-    let group_of = |i: usize, group: usize| {
-        let values = blocks.get(i).and_then(|block| block.values);
-        values.map_or(std::ptr::null(), |values| values.group(e, group).start)
-    };
-    let after_values =
-        |i: usize, group: usize| if group + 1 < groups { group_of(i, group + 1) } else { group_of(i + 1, 0) };
-
     weights(isa, how, q, blocks, visible, room, |query, of| {
         (out.most[query], out.sum[query]) = (of.most, of.sum);
     });
@@ -149,7 +152,9 @@ pub fn attend(
                 Stored::F32(turned)
             }
         };
-        for group in 0..groups {
+        // Values that are parts of keys are no page to read.
+        let after = block.values.map(|values| (values.start(), how.after(blocks, blocks.len() + i)));
+        for group in 0..e.div_ceil(GROUP) {
             let (first, count) = (group * GROUP, (e - group * GROUP).min(GROUP));
             let (width, rows) = (padded(count), values.group(e, group));
             let out = &mut out.mixed[first..];
@@ -168,7 +173,11 @@ pub fn attend(
                 }
                 None => (weights, apart),
             };
-            let (kind, rows, next) = (rows.kind, rows.start, after_values(i, group));
+            let (kind, rows) = (rows.kind, rows.start);
+            let next = match after {
+                Some((start, next)) if !next.is_null() => next.wrapping_add(rows.addr() - start.addr()),
+                _ => std::ptr::null(),
+            };
             let page = Values { heads, weights, apart, rows, width, next, count, stride: e, seen };
             // SAFETY: as above; `group` has seen the values, and `seen` keeps to the block.
             unsafe { for_elements!(kind, mix_of, isa)(page, out) }
@@ -216,9 +225,6 @@ pub fn weights(
     let Room { scores, folded, biases, .. } = room;
     let (scores, biases) = (&mut scores[..queries * apart], &mut biases[..queries]);
 
-    // The kernel reads this address after the keys.
-    let after =
-        blocks.first().and_then(|block| block.values).map_or(std::ptr::null(), |values| values.start());
     for (i, block) in blocks.iter().enumerate() {
         let rows = block.keys.channels(d);
         let q = match rows.ranges {
@@ -235,7 +241,7 @@ pub fn weights(
                 q
             }
         };
-        let next = blocks.get(i + 1).map_or(after, |block| block.keys.start());
+        let next = how.after(blocks, i);
         let page = Keys { d, q, biases, rows: rows.start, next, apart };
         // SAFETY: the instructions are there, since an `Isa` is a witness of its own; `channels` has seen the keys, and the scores of a
         // block begin at `i * POSITIONS` of each query.

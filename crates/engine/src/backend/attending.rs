@@ -65,6 +65,7 @@ struct Rows {
 }
 
 /// How rows are made tasks: `[blocks, groups of heads, spans that have a task of their own]`.
+#[derive(Clone, Copy)]
 struct Tasks {
     /// Query heads of a task, which share a key head.
     together: usize,
@@ -74,6 +75,14 @@ struct Tasks {
     split: bool,
     /// Floats of what a task finds.
     room: usize,
+}
+
+/// Rows, some of their query heads, which share a key head, and the spans of positions that these look at.
+#[derive(Clone)]
+struct Task {
+    rows: Rows,
+    heads: Range<usize>,
+    spans: Range<usize>,
 }
 
 impl Attending {
@@ -134,9 +143,7 @@ impl Attending {
             .map_or(0, |last| groups * (if split { last.before + last.spans } else { blocks.len() }));
         // A task of the block that has spans before its own, or is one of as many blocks.
         let first_task = |rows: &Rows| groups * if split { rows.before } else { rows.number };
-
-        let found = &mut self.found[..count * room];
-        pool.chunks(&mut self.locals, found, room, |local, i, found| {
+        let task_of = |i: usize| {
             let rows = block_of(&|rows| first_task(rows) <= i);
             let within = i - first_task(&rows);
             let (n, spans) = if split {
@@ -145,9 +152,15 @@ impl Attending {
             } else {
                 (within, rows.span..rows.span + rows.spans)
             };
-            let heads = n * together..(n + 1) * together;
-            let found = &mut found[..Partial::room(rows.count * together, value)];
-            look(isa, how, &sequences[rows.sequence], rows, heads, spans, q, local, found);
+            Task { rows, heads: n * together..(n + 1) * together, spans }
+        };
+
+        let found = &mut self.found[..count * room];
+        pool.chunks(&mut self.locals, found, room, |local, i, found| {
+            let task = task_of(i);
+            let next = (i + 1 < count).then(|| task_of(i + 1));
+            let found = &mut found[..Partial::room(task.rows.count * together, value)];
+            look(isa, how, sequences, (&task, next.as_ref()), q, local, found);
         });
 
         let found = &self.found;
@@ -223,20 +236,20 @@ fn few(threads: usize) -> usize {
     if threads > 1 { 2 * threads } else { 0 }
 }
 
-/// Attends with the query heads `heads` of `rows` to the positions of `spans`.
-#[allow(clippy::too_many_arguments, reason = "a task, and where it works")]
+/// Does a task, and asks for what comes next.
 fn look(
     isa: Isa,
     how: &Attend<'_>,
-    sequence: &Sequence<'_>,
-    rows: Rows,
-    heads: Range<usize>,
-    spans: Range<usize>,
+    sequences: &[Sequence<'_>],
+    (task, next): (&Task, Option<&Task>),
     q: &[f32],
     local: &mut Local,
     found: &mut [f32],
 ) {
+    let Task { rows, heads, spans } = task.clone();
+    let sequence = &sequences[rows.sequence];
     let KvShape { kv_heads, key, .. } = *sequence.cache.shape();
+    let group = how.heads / kv_heads;
     let Local { room, queries, span } = local;
     let count = heads.len() * rows.count;
     // The queries of several rows lie apart.
@@ -255,15 +268,13 @@ fn look(
         let width = table.len() / how.heads;
         &table[heads.start * width..heads.end * width]
     });
-    let head = heads.start / (how.heads / kv_heads);
     let first = sequence.position + rows.first;
     let mut span_of = |span: usize, out: &mut Partial<'_>| {
-        let last = how.visible(sequence, first + rows.count - 1);
-        let seen = how.visible(sequence, first).start.max(span * SPAN)..last.end.min((span + 1) * SPAN);
+        let seen = rows.seen(how, sequence, span);
         let pages = seen.start / PAGE..seen.end.div_ceil(PAGE);
         let before = sequence.first_page;
         let there = before + pages.start..before + pages.end;
-        let blocks = blocks_of(sequence.cache, head, there, before * PAGE + first);
+        let blocks = blocks_of(sequence.cache, heads.start / group, there, before * PAGE + first);
         let mut visible = [const { 0..0 }; ROWS_TOGETHER];
         for (row, visible) in visible[..rows.count].iter_mut().enumerate() {
             let within = |position: usize| position.clamp(pages.start * PAGE, seen.end) - pages.start * PAGE;
@@ -273,17 +284,41 @@ fn look(
         let (blocks, visible) = (&blocks[..pages.len()], &visible[..rows.count]);
         let before = first.cast_signed() - (pages.start * PAGE).cast_signed();
         let relative = addends.map(|table| Relative { table, first: before });
-        let attention = Attention { heads: heads.len(), scale, soft_cap, relative };
+        let after = if span + 1 < spans.end {
+            Some((task, span + 1))
+        } else {
+            next.map(|next| (next, next.spans.start))
+        };
+        let next = after.map(|(Task { rows, heads, .. }, span)| {
+            let sequence = &sequences[rows.sequence];
+            rows.page(sequence, heads.start / group, rows.seen(how, sequence, span).start)
+        });
+        let attention = Attention { heads: heads.len(), scale, soft_cap, relative, next };
         attend(isa, attention, queries, blocks, visible, room, out);
     };
     if spans.len() == 1 {
         return span_of(spans.start, &mut Partial::within(found, count));
     }
     let (size, mut all) = (found.len(), Partial::empty(found, count));
-    for n in spans {
+    for n in spans.clone() {
         let mut one = Partial::within(&mut span[..size], count);
         span_of(n, &mut one);
         all.merge(isa, one.found());
+    }
+}
+
+impl Rows {
+    /// The positions of a span that they see.
+    fn seen(&self, how: &Attend<'_>, sequence: &Sequence<'_>, span: usize) -> Range<usize> {
+        let first = sequence.position + self.first;
+        let last = how.visible(sequence, first + self.count - 1);
+        how.visible(sequence, first).start.max(span * SPAN)..last.end.min((span + 1) * SPAN)
+    }
+
+    /// The page of a position, of one key head, as they read it.
+    fn page<'a>(&self, sequence: &Sequence<'a>, head: usize, position: usize) -> Block<'a> {
+        let at = sequence.first_page * PAGE + sequence.position + self.first;
+        sequence.cache.block(head, sequence.first_page + position / PAGE, at)
     }
 }
 

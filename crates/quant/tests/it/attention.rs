@@ -93,21 +93,21 @@ impl Case<'_> {
         let keys: Vec<_> = self.k.chunks(POSITIONS * d).map(|k| page_of_keys(kind, k, d)).collect();
         let values: Vec<_> =
             self.v.chunks(POSITIONS * stride).map(|v| page_of_values(kind, v, stride)).collect();
+        let block =
+            |i: usize| Block { keys: keys[i].stored(), values: (stride == e).then(|| values[i].stored()) };
         for first in (0..keys.len()).step_by(span) {
             let (start, end) = (first * POSITIONS, (first + span).min(keys.len()) * POSITIONS);
             let within = |at: usize| at.clamp(start, end) - start;
             let seen: Vec<_> = visible.iter().map(|v| within(v.start)..within(v.end)).collect();
-            let blocks = keys.iter().zip(&values).skip(first).take(span).map(|(keys, values)| Block {
-                keys: keys.stored(),
-                values: (stride == e).then(|| values.stored()),
-            });
+            let blocks: Vec<_> = (first..keys.len().min(first + span)).map(block).collect();
+            let next = (first + span < keys.len()).then(|| block(first + span));
             let mut part = vec![f32::NAN; Partial::room(queries, e)];
             let mut part = Partial::within(&mut part, queries);
             // Counted from the first position of the span.
             let relative = self.how.relative;
             let relative = relative.map(|r| Relative { first: r.first - start.cast_signed(), ..r });
-            let how = Attention { relative, ..self.how };
-            attend(isa, how, self.q, &blocks.collect::<Vec<_>>(), &seen, &mut room, &mut part);
+            let how = Attention { relative, next, ..self.how };
+            attend(isa, how, self.q, &blocks, &seen, &mut room, &mut part);
             all.merge(isa, part.found());
         }
         let mut out = vec![f32::NAN; queries * e];
@@ -172,7 +172,8 @@ fn it_equals_its_definition() {
         for (soft_cap, sinks, e) in
             [(None, None, d), (Some(2.0), None, d), (None, Some(&sinks[..]), d - d / 3)]
         {
-            let how = Attention { heads, scale: 1.0 / (d as f32).sqrt(), soft_cap, relative: None };
+            let how =
+                Attention { heads, scale: 1.0 / (d as f32).sqrt(), soft_cap, relative: None, next: None };
             let v = if e == d { &own } else { &k };
             let case = Case { how, sinks, q: &q, k: &k, v, sizes: (d, d, e) };
             let want = case.want(from_ref(&(0..n)));
@@ -203,7 +204,7 @@ fn addends_go_by_distance() {
         let (k, v) = (noise.floats(n * d), noise.floats(n * d));
         let table = noise.floats(heads * (2 * reach + 1));
         let relative = Some(Relative { table: &table, first });
-        let how = Attention { heads, scale: 0.3, soft_cap: None, relative };
+        let how = Attention { heads, scale: 0.3, soft_cap: None, relative, next: None };
         let case = Case { how, sinks: None, q: &q, k: &k, v: &v, sizes: (d, d, d) };
         let want = case.want(&visible);
         for isa in Isa::available() {
@@ -222,7 +223,7 @@ fn what_is_stored_is_read_as_what_it_stands_for() {
     for (heads, d, n) in [(1, 64, 70), (3, 64, 128), (8, 64, 100), (2, 80, 40), (6, 96, 65), (3, 7, 10)] {
         let q = noise.floats(heads * d);
         let (k, v) = (noise.floats(n * d), noise.floats(n * d));
-        let how = Attention { heads, scale: 1.0, soft_cap: None, relative: None };
+        let how = Attention { heads, scale: 1.0, soft_cap: None, relative: None, next: None };
         for kind in KINDS {
             // Attention over what each page stands for.
             let (mut k_read, mut v_read) = (vec![], vec![]);
@@ -277,7 +278,7 @@ fn rows_of_queries_give_what_each_gives_alone() {
         let q = noise.floats(visible.len() * heads * d);
         let (k, v) = (noise.floats(n * d), noise.floats(n * d));
         for (isa, soft_cap) in Isa::available().into_iter().flat_map(|isa| [(isa, None), (isa, Some(2.0))]) {
-            let how = Attention { heads, scale: 0.3, soft_cap, relative: None };
+            let how = Attention { heads, scale: 0.3, soft_cap, relative: None, next: None };
             let case = |q| Case { how, sinks: None, q, k: &k, v: &v, sizes: (d, d, d) };
             for kind in KINDS {
                 let together = case(&q).run_stored(isa, &visible, 2, kind);
@@ -303,7 +304,7 @@ fn rows_of_queries_give_what_each_gives_alone() {
 fn a_row_that_sees_what_is_not_there_is_refused() {
     let keys = [0.0; 8 * POSITIONS];
     let block = Block { keys: Stored::F32(&keys), values: None };
-    let how = Attention { heads: 1, scale: 1.0, soft_cap: None, relative: None };
+    let how = Attention { heads: 1, scale: 1.0, soft_cap: None, relative: None, next: None };
     let mut out = [0.0; 10];
     let mut out = Partial::within(&mut out, 1);
     attend(Isa::Scalar, how, &[0.0; 8], &[block], from_ref(&(1..65)), &mut Room::new(1, 1, 8, 8), &mut out);

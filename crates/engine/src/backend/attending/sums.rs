@@ -59,7 +59,8 @@ fn add(isa: Isa, how: &Attend<'_>, rows: &Rows<'_>, local: &mut Local, to: &mut 
     let Local { room, queries, .. } = local;
     let KvShape { key, .. } = *rows.cache.shape();
     let queries = &queries[..rows.count * rows.heads * key];
-    let how_each = Attention { heads: rows.heads, scale: how.scale, soft_cap: how.soft_cap, relative: None };
+    let how_each =
+        Attention { heads: rows.heads, scale: how.scale, soft_cap: how.soft_cap, relative: None, next: None };
     let end = rows.first + rows.count;
     // The weights of a span, for each of them.
     let mut each = |start: usize, each: &mut dyn FnMut(usize, Weights<'_>)| {
