@@ -16,10 +16,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 pub(crate) mod race;
+mod shares;
 mod sync;
 mod wait;
 
 use race::{Race, Task};
+use shares::Shares;
 use sync::{Arc, AtomicBool, AtomicUsize, Builder, Help, JoinHandle, Mutex, UnsafeCell, park, yield_now};
 use wait::Wait;
 
@@ -72,6 +74,8 @@ unsafe impl Send for Shared {}
 pub struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
+    /// Of the chunks of a job.
+    shares: Arc<Shares>,
 }
 
 impl fmt::Debug for Pool {
@@ -98,8 +102,9 @@ impl Pool {
             Builder::new().name(format!("weighbridge-{}", index + 1)).spawn(move || work(&shared, index)).ok()
         };
         // A machine that refuses threads still works, with fewer.
-        let workers = (0..workers).map_while(spawn).collect();
-        Pool { shared, workers }
+        let workers: Vec<_> = (0..workers).map_while(spawn).collect();
+        let shares = Arc::new(Shares::new(workers.len() + 1));
+        Pool { shared, workers, shares }
     }
 
     /// Returns the number of threads that the machine offers.
@@ -177,7 +182,8 @@ impl Pool {
     }
 
     /// Calls `f` for each chunk of `chunk` items of `out` (the last may be shorter), with the chunk's
-    /// number and the local value of the thread that took it. Chunks are taken in order, by whoever is free.
+    /// number and the local value of the thread that took it. Each thread takes chunks that follow each other, and then
+    /// what others have left of theirs.
     ///
     /// # Panics
     /// If there are fewer locals than threads, if `chunk` is 0, or if `f` panicked.
@@ -196,21 +202,17 @@ impl Pool {
             }
             return;
         }
-        let next = AtomicUsize::new(0);
-        let len = out.len();
+        let (shares, len) = (Arc::clone(&self.shares), out.len());
+        shares.reset(count);
         let (locals, out) = (Raw(locals.as_mut_ptr()), Raw(out.as_mut_ptr()));
         self.broadcast(&|thread| {
             // SAFETY: `thread` is below `threads() <= locals.len()` and each thread runs this once at a
             // time, so the reference is the only one to that element.
             let local = unsafe { &mut *locals.get().add(thread) };
-            loop {
-                let i = next.fetch_add(1, Ordering::Relaxed);
-                if i >= count {
-                    return;
-                }
+            for i in shares.take(thread, count) {
                 let start = i * chunk;
-                // SAFETY: `start < len` since `i < count`, and the end is clamped to `len`. The counter
-                // gives each `i` to one thread only, so parts do not overlap. `out` outlives the broadcast.
+                // SAFETY: `start < len` since `i < count`, and the end is clamped to `len`. Each `i` is taken by one thread
+                // only, so parts do not overlap. `out` outlives the broadcast.
                 let part =
                     unsafe { std::slice::from_raw_parts_mut(out.get().add(start), chunk.min(len - start)) };
                 f(local, i, part);

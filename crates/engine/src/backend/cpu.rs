@@ -24,8 +24,6 @@ use crate::{Error, KvCache, Model};
 
 /// Parts of one fork-join at most.
 pub(super) const PARTS: usize = 128;
-/// Parts for each thread, so that one that is held up elsewhere leaves its share to the others.
-const PARTS_A_THREAD: usize = 4;
 /// Rows of activations that one part takes where rows are independent.
 const ROWS: usize = 4;
 /// Values that one part takes where each is independent: less is not worth waking anyone.
@@ -158,6 +156,26 @@ impl Kernels {
         &found.expect("`new` has seen every matrix").1
     }
 
+    /// Where a projection is cut for `threads` threads: the ends of the parts, in order. Each thread has two parts that follow each other, three
+    /// quarters and a quarter of its share: each part costs some hundred nanoseconds, and who is held up leaves the small one to
+    /// the others. Cuts are between the groups of rows of a matrix.
+    fn cuts(&self, projection: &Projection, threads: usize) -> impl Iterator<Item = usize> {
+        let shares = threads.min(PARTS / 2);
+        (1..=2 * shares).map(move |n| {
+            let quarters = n.div_ceil(2) * 4 - n % 2;
+            let wanted = projection.out * quarters / (4 * shares);
+            let mut start = 0;
+            for linear in &projection.parts {
+                if wanted < start + linear.out {
+                    let grain = self.of(linear).grain.max(16);
+                    return start + (wanted - start) / grain * grain;
+                }
+                start += linear.out;
+            }
+            projection.out
+        })
+    }
+
     /// The forms of the activations that the kernels of a projection read.
     pub(super) fn forms(&self, projection: &Projection) -> Forms {
         projection.parts.iter().map(|part| self.of(part).forms).fold(Forms::default(), Forms::union)
@@ -230,35 +248,39 @@ impl Cpu {
         let filling = self.activations.begin(rows, projection.input, forms);
         fill(&mut self.pool, &mut self.locals, isa, filling, x, projection.input);
 
-        let threads = self.pool.threads();
-        let wanted = (threads * PARTS_A_THREAD).min(PARTS - projection.parts.len().min(PARTS));
-        let mut parts: [Option<FeatureRange<'_>>; PARTS] = [const { None }; PARTS];
-        let mut count = 0;
+        // Some features of the projection from a first one on, and where they go.
+        let mut parts: [Option<(usize, ColumnsMut<'_>)>; PARTS] = [const { None }; PARTS];
+        let (mut count, mut at) = (0, 0);
         let mut left = ColumnsMut::new(y, rows, projection.out);
-        for linear in &projection.parts {
-            let (mut mine, others) = left.split_at(linear.out);
+        for end in self.kernels.cuts(projection, self.pool.threads()) {
+            let (part, others) = left.split_at(end - at);
             left = others;
-            let kernel = self.kernels.of(linear);
-            if is_beyond && !kernel.forms.int8 {
-                (0..rows).for_each(|t| mine.row_mut(t).fill(0.0));
-                continue;
-            }
-            let step = (projection.out.div_ceil(wanted.max(1))).next_multiple_of(kernel.grain.max(16));
-            let mut at = 0;
-            while at < linear.out {
-                // The last slot of a matrix that was cut too finely takes all that is left.
-                let end = if count + 1 >= PARTS { linear.out } else { (at + step).min(linear.out) };
-                let (part, rest) = mine.split_at(end - at);
-                mine = rest;
-                parts[count] =
-                    Some(FeatureRange { linear, kernel, features: at..end, is_biased: !is_beyond, y: part });
-                count += 1;
-                at = end;
+            if end > at {
+                parts[count] = Some((at, part));
+                (count, at) = (count + 1, end);
             }
         }
-        let activations = &self.activations;
+        let (activations, kernels) = (&self.activations, &self.kernels);
         self.pool.chunks(&mut self.locals, &mut parts[..count], 1, |local, _, parts| {
-            for part in parts.iter_mut().flatten() {
+            let (first, mut left) = parts[0].take().expect("each part is taken once");
+            let last = first + left.columns();
+            let mut start = 0;
+            for linear in &projection.parts {
+                let all = start..start + linear.out;
+                start = all.end;
+                let (from, to) = (first.max(all.start), last.min(all.end));
+                if from >= to {
+                    continue;
+                }
+                let (mut y, others) = left.split_at(to - from);
+                left = others;
+                let kernel = kernels.of(linear);
+                if is_beyond && !kernel.forms.int8 {
+                    (0..rows).for_each(|t| y.row_mut(t).fill(0.0));
+                    continue;
+                }
+                let features = from - all.start..to - all.start;
+                let mut part = FeatureRange { linear, kernel, features, is_biased: !is_beyond, y };
                 part.run(isa, activations, &mut local.padded);
             }
         });

@@ -6,6 +6,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use super::shares::Shares;
 use super::sync::{AtomicPtr, AtomicU8, AtomicUsize, Claim, Help, Mutex, yield_now};
 use super::wait::Wait;
 
@@ -25,8 +26,8 @@ pub trait Task: Send + Sync {
 /// A task, and how far it is.
 pub struct Race<T> {
     task: T,
-    /// The next item to take.
-    next: AtomicUsize,
+    /// The items to take.
+    shares: Shares,
     /// Items without a result.
     left: AtomicUsize,
     /// [`OPEN`], [`MOVING`] or [`DONE`], for each item.
@@ -60,7 +61,7 @@ impl<T: Task> Race<T> {
     pub fn new(task: T, threads: usize, items: usize, values: usize) -> Race<T> {
         Race {
             task,
-            next: AtomicUsize::new(0),
+            shares: Shares::new(threads),
             left: AtomicUsize::new(0),
             states: (0..items).map(|_| AtomicU8::new(DONE)).collect(),
             out: AtomicPtr::new(std::ptr::null_mut()),
@@ -98,7 +99,7 @@ impl<T: Task> Race<T> {
             end = place.end;
         }
         self.states[..items].fill_with(|| AtomicU8::new(OPEN));
-        self.next = AtomicUsize::new(0);
+        self.shares.reset(items);
         self.left = AtomicUsize::new(items);
         self.out = AtomicPtr::new(out.as_mut_ptr());
     }
@@ -123,10 +124,8 @@ impl<T: Task> Race<T> {
 
     /// Takes items until all are taken, and says how many.
     fn take(&self, thread: usize) -> usize {
-        let count = self.task.items();
         let mut room = self.rooms[thread].lock().unwrap_or_else(PoisonError::into_inner);
-        let taken = std::iter::repeat_with(|| self.next.fetch_add(1, Ordering::Relaxed));
-        taken.take_while(|i| *i < count).inspect(|i| self.run(*i, &mut room)).count()
+        self.shares.take(thread, self.task.items()).map(|item| self.run(item, &mut room)).count()
     }
 
     /// Makes the values of an item, and puts them in place unless somebody else has.
