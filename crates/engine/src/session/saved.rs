@@ -123,9 +123,10 @@ impl Session {
         for (layer, state) in self.states.iter().enumerate() {
             let state = state.snapshot(self.position);
             places.extend(state.places());
-            for SavedTensor { name, dtype, rows } in state.tensors().ok_or(Error::SavedSound)? {
-                let shape = [rows.len(), rows.first().map_or(0, |row| row.len())];
-                each(in_layer(layer, name), dtype, &shape, bytemuck::cast_slice(&rows.concat()))?;
+            for SavedTensor { name, dtype, rows, parts } in state.tensors().ok_or(Error::SavedSound)? {
+                let words = parts.concat();
+                let shape = [rows, words.len() / rows];
+                each(in_layer(layer, name), dtype, &shape, bytemuck::cast_slice(&words))?;
             }
         }
         each(TOKENS.to_owned(), Dtype::U32, &[tokens.len()], bytemuck::cast_slice(tokens))?;
@@ -282,7 +283,7 @@ impl SavedState for Layer<'_, '_> {
         name: &str,
         width: usize,
         count: RangeInclusive<usize>,
-    ) -> Result<Vec<Arc<[u32]>>, Error> {
+    ) -> Result<Vec<Vec<u32>>, Error> {
         let name = in_layer(self.layer, name);
         if self.reader.file.entry(&name).is_none() && *count.start() == 0 {
             return Ok(vec![]);
@@ -293,7 +294,7 @@ impl SavedState for Layer<'_, '_> {
             return Err(self.wrong(&format!("`{name}` has more or fewer rows than it should")));
         }
         let words: Vec<u32> = self.reader.read(entry)?;
-        Ok(words.chunks_exact(width.max(1)).map(Arc::from).collect())
+        Ok(words.chunks_exact(width.max(1)).map(<[u32]>::to_vec).collect())
     }
 
     fn wrong(&self, what: &str) -> Error {

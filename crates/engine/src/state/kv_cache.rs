@@ -4,7 +4,6 @@ mod saved;
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
 
 use quant::Isa;
 use quant::attention::{
@@ -13,7 +12,7 @@ use quant::attention::{
 
 use super::eviction::{OBSERVED, Observed, chosen};
 use super::kv_kind::{KvKind, KvShape, Of, RECENT};
-use super::pages::{PAGE, Pages};
+use super::pages::{PAGE, Pages, SharedPage};
 use crate::{BATCH, Error};
 
 /// The keys and values of one layer, in pages of [`PAGE`] positions: the keys of each head by channel, `[key, PAGE]`, and the values
@@ -243,6 +242,11 @@ impl KvCache {
         }
     }
 
+    /// The memory of all that is there, in the longest stretches.
+    pub(crate) fn memory(&self) -> impl Iterator<Item = &[u8]> {
+        self.coded.stretches().chain(self.full.stretches()).map(bytemuck::cast_slice)
+    }
+
     /// The first page that a query at `position` sees.
     fn first_seen(&self, position: usize) -> usize {
         self.shape.window.map_or(0, |window| (position + 1).saturating_sub(window)) / PAGE
@@ -302,7 +306,7 @@ impl KvCache {
         let coded = self.coded.there().start.min(self.sealed)..self.sealed;
         let share = |pages: &Pages, which: Range<usize>| SharedPages {
             first: which.start,
-            pages: which.map(|page| pages.share(page)).collect(),
+            pages: pages.share(which),
         };
         let (full, coded) = (share(&self.full, full), share(&self.coded, coded));
         KvSnapshot { len, left_out: self.left_out, kept: self.kept, full, coded }
@@ -463,7 +467,8 @@ pub(crate) struct KvSnapshot {
 impl KvSnapshot {
     /// Bytes that it holds.
     pub(crate) fn bytes(&self) -> usize {
-        self.full.pages.iter().chain(&self.coded.pages).map(|page| 4 * page.len()).sum()
+        let pages = self.full.pages.iter().chain(&self.coded.pages);
+        pages.flat_map(SharedPage::parts).map(|part| 4 * part.len()).sum()
     }
 }
 
@@ -471,7 +476,7 @@ impl KvSnapshot {
 #[derive(Clone)]
 struct SharedPages {
     first: usize,
-    pages: Vec<Arc<[u32]>>,
+    pages: Vec<SharedPage>,
 }
 
 impl SharedPages {

@@ -15,18 +15,21 @@ pub(super) fn ring(back: usize) -> usize {
     back.saturating_add(BATCH - 1).div_ceil(PAGE).saturating_add(1)
 }
 
+/// Pages that are shared together at most: as many as attention takes in one span. They are freed together.
+const RUN: usize = 8;
+
 /// Pages of equal size, in parts. Each has a place of its own among as many as are kept at once, so that a page takes that of one
 /// that is no longer seen. A page may be shared with others, who see it as it is now: it is copied before it is written.
 ///
 /// The same part of pages that follow each other lies together: a core reads long stretches of memory faster than pieces of a few
 /// KiB (docs/performance.md, "Long contexts").
 pub(super) struct Pages {
-    /// `[parts, places]`. Pages of the system's, which it zeroes as they are touched: an allocator may clear all of them at once.
+    /// `[parts, places, words of a part]`. Pages of the system's, which it zeroes as they are touched: an allocator may clear all of them at once.
     own: MmapMut,
     /// Words of a page before each part, and of a page.
-    before: Vec<usize>,
+    before: Arc<[usize]>,
     /// For each place, what is there instead of what is in `own`.
-    shared: Vec<Option<Arc<[u32]>>>,
+    shared: Vec<Option<SharedPage>>,
     /// The pages that are there.
     there: Range<usize>,
 }
@@ -40,12 +43,16 @@ impl Pages {
         }
         let all = count.checked_mul(before[before.len() - 1])?.checked_mul(4);
         let own = MmapMut::map_anon(all.filter(|n| isize::try_from(*n).is_ok())?.max(1)).ok()?;
-        Some(Pages { own, before, shared: vec![None; count], there: 0..0 })
+        Some(Pages { own, before: before.into(), shared: vec![None; count], there: 0..0 })
     }
 
     /// Words of a page.
     pub(super) fn words(&self) -> usize {
-        self.before[self.before.len() - 1]
+        self.before[self.parts()]
+    }
+
+    fn parts(&self) -> usize {
+        self.before.len() - 1
     }
 
     /// Pages that may be there at once.
@@ -67,28 +74,48 @@ impl Pages {
         page % self.shared.len()
     }
 
-    /// Where a part of the page of a place is in `own`.
-    fn own(&self, place: usize, part: usize) -> Range<usize> {
-        let (before, after) = (self.before[part], self.before[part + 1]);
-        let start = before * self.shared.len() + place * (after - before);
-        start..start + after - before
-    }
-
     /// A part of a page that is there.
     pub(super) fn part(&self, page: usize, part: usize) -> &[u32] {
-        debug_assert!(self.there.contains(&page), "page {page} of {:?}", self.there);
-        let place = self.place(page);
+        self.stretch(page..page + 1, part)
+    }
+
+    /// A part of pages that are there and lie together.
+    fn stretch(&self, pages: Range<usize>, part: usize) -> &[u32] {
+        debug_assert!(self.there.contains(&pages.start), "pages {pages:?} of {:?}", self.there);
+        let place = self.place(pages.start);
         match &self.shared[place] {
-            Some(shared) => &shared[self.before[part]..self.before[part + 1]],
-            None => &bytemuck::cast_slice(&self.own)[self.own(place, part)],
+            Some(shared) => shared.run.part(part, shared.place..shared.place + pages.len()),
+            None => {
+                let places = place..place + pages.len();
+                &bytemuck::cast_slice(&self.own)[places_of(&self.before, self.shared.len(), part, places)]
+            }
         }
+    }
+
+    /// All that is there, in the longest stretches of memory.
+    pub(super) fn stretches(&self) -> impl Iterator<Item = &[u32]> {
+        let lie_together = |page: &usize, next: &usize| {
+            let (page, next) = (self.place(*page), self.place(*next));
+            match (&self.shared[page], &self.shared[next]) {
+                (None, None) => next == page + 1,
+                (Some(page), Some(next)) => Arc::ptr_eq(&page.run, &next.run) && next.place == page.place + 1,
+                _ => false,
+            }
+        };
+        let pages: Vec<usize> = self.there().collect();
+        let stretches: Vec<Range<usize>> =
+            pages.chunk_by(lie_together).map(|pages| pages[0]..pages[0] + pages.len()).collect();
+        (0..self.parts()).flat_map(move |part| {
+            let of_part = stretches.iter().map(|pages| self.stretch(pages.clone(), part));
+            of_part.collect::<Vec<_>>()
+        })
     }
 
     /// A part of a page that may be [written](Self::write).
     pub(super) fn part_mut(&mut self, page: usize, part: usize) -> &mut [u32] {
         let place = self.place(page);
         debug_assert!(self.shared[place].is_none(), "page {page} is shared");
-        let own = self.own(place, part);
+        let own = places_of(&self.before, self.shared.len(), part, place..place + 1);
         &mut bytemuck::cast_slice_mut(&mut self.own)[own]
     }
 
@@ -109,10 +136,9 @@ impl Pages {
     }
 
     /// Writes all parts of a page.
-    fn fill(&mut self, page: usize, words: &[u32]) {
-        for part in 0..self.before.len() - 1 {
-            let words = &words[self.before[part]..self.before[part + 1]];
-            self.part_mut(page, part).copy_from_slice(words);
+    fn fill(&mut self, page: usize, shared: &SharedPage) {
+        for part in 0..self.parts() {
+            self.part_mut(page, part).copy_from_slice(shared.part(part));
         }
     }
 
@@ -122,25 +148,95 @@ impl Pages {
         self.there = there;
     }
 
-    /// A page that is there, to be shared.
-    pub(super) fn share(&self, page: usize) -> Arc<[u32]> {
-        match &self.shared[self.place(page)] {
-            Some(shared) => Arc::clone(shared),
-            None => (0..self.before.len() - 1).flat_map(|part| self.part(page, part)).copied().collect(),
+    /// Pages that are there, to be shared.
+    pub(super) fn share(&self, pages: Range<usize>) -> Vec<SharedPage> {
+        let mut all = Vec::with_capacity(pages.len());
+        let mut page = pages.start;
+        while page < pages.end {
+            if let Some(shared) = &self.shared[self.place(page)] {
+                all.push(shared.clone());
+                page += 1;
+                continue;
+            }
+            let most = pages.end.min((page / RUN + 1) * RUN);
+            let end = (page..most).find(|page| self.shared[self.place(*page)].is_some()).unwrap_or(most);
+            let words =
+                (0..self.parts()).flat_map(|part| (page..end).flat_map(move |page| self.part(page, part)));
+            all.extend(Run::pages(&self.before, end - page, words.copied().collect()));
+            page = end;
         }
+        all
+    }
+
+    /// Pages of these rows, `[pages, words of a page]`, to be shared.
+    pub(super) fn share_rows(&self, rows: &[Vec<u32>]) -> Vec<SharedPage> {
+        let run = |rows: &[Vec<u32>]| {
+            let of_part =
+                |part: usize| rows.iter().flat_map(move |row| &row[self.before[part]..self.before[part + 1]]);
+            Run::pages(&self.before, rows.len(), (0..self.parts()).flat_map(of_part).copied().collect())
+        };
+        rows.chunks(RUN).flat_map(run).collect()
     }
 
     /// Shows a shared page as `page`.
-    pub(super) fn adopt(&mut self, page: usize, shared: &Arc<[u32]>) {
-        assert!(shared.len() == self.words());
+    pub(super) fn adopt(&mut self, page: usize, shared: &SharedPage) {
+        assert!(shared.run.before == self.before);
         let place = self.place(page);
-        self.shared[place] = Some(Arc::clone(shared));
+        self.shared[place] = Some(shared.clone());
     }
 
     /// Copies a shared page to `page`, which may be written.
-    pub(super) fn copy(&mut self, page: usize, shared: &[u32]) {
+    pub(super) fn copy(&mut self, page: usize, shared: &SharedPage) {
         let place = self.place(page);
         self.shared[place] = None;
         self.fill(page, shared);
+    }
+}
+
+/// Where a part of the pages at `places`, of `count`, is.
+fn places_of(before: &[usize], count: usize, part: usize, places: Range<usize>) -> Range<usize> {
+    let (start, words) = (before[part] * count, before[part + 1] - before[part]);
+    start + places.start * words..start + places.end * words
+}
+
+/// Pages that many see as they were when they were shared.
+struct Run {
+    /// `[parts, pages, words of a part]`.
+    words: Box<[u32]>,
+    /// How many pages there are.
+    count: usize,
+    /// As in [`Pages`].
+    before: Arc<[usize]>,
+}
+
+impl Run {
+    /// The pages that it has.
+    fn pages(before: &Arc<[usize]>, count: usize, words: Box<[u32]>) -> impl Iterator<Item = SharedPage> {
+        debug_assert_eq!(words.len(), before[before.len() - 1] * count);
+        let run = Arc::new(Run { words, count, before: Arc::clone(before) });
+        (0..count).map(move |place| SharedPage { run: Arc::clone(&run), place })
+    }
+
+    /// A part of the pages at `places`.
+    fn part(&self, part: usize, places: Range<usize>) -> &[u32] {
+        &self.words[places_of(&self.before, self.count, part, places)]
+    }
+}
+
+/// A page that is shared.
+#[derive(Clone)]
+pub(super) struct SharedPage {
+    run: Arc<Run>,
+    place: usize,
+}
+
+impl SharedPage {
+    /// Its parts.
+    pub(super) fn parts(&self) -> impl Iterator<Item = &[u32]> {
+        (0..self.run.before.len() - 1).map(|part| self.part(part))
+    }
+
+    fn part(&self, part: usize) -> &[u32] {
+        self.run.part(part, self.place..self.place + 1)
     }
 }

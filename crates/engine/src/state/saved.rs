@@ -13,8 +13,10 @@ pub(crate) struct SavedTensor<'a> {
     pub(crate) name: &'static str,
     /// U32 or F32.
     pub(crate) dtype: Dtype,
-    /// Its rows.
-    pub(crate) rows: Vec<&'a [u32]>,
+    /// How many rows there are.
+    pub(crate) rows: usize,
+    /// Its words, in order.
+    pub(crate) parts: Vec<&'a [u32]>,
 }
 
 /// The positions that the tensors of a layer are of: how many were left out, how many of those there were kept of a prompt, the first page
@@ -35,7 +37,7 @@ pub(crate) trait SavedState {
         name: &str,
         width: usize,
         count: RangeInclusive<usize>,
-    ) -> Result<Vec<Arc<[u32]>>, Self::Error>;
+    ) -> Result<Vec<Vec<u32>>, Self::Error>;
 
     /// The error that `what` is wrong.
     fn wrong(&self, what: &str) -> Self::Error;
@@ -51,12 +53,12 @@ impl StateSnapshot {
             StateSnapshot::None => vec![],
             StateSnapshot::Kv(kv) => kv.tensors().into(),
             StateSnapshot::Recurrent(state) => {
-                let rows = vec![bytemuck::cast_slice(state.numbers())];
-                vec![SavedTensor { name: NUMBERS, dtype: Dtype::F32, rows }]
+                let parts = vec![bytemuck::cast_slice(state.numbers())];
+                vec![SavedTensor { name: NUMBERS, dtype: Dtype::F32, rows: 1, parts }]
             }
             StateSnapshot::Heard(_) => return None,
         };
-        Some(tensors.into_iter().filter(|tensor| !tensor.rows.is_empty()).collect())
+        Some(tensors.into_iter().filter(|tensor| tensor.rows > 0).collect())
     }
 
     /// The positions that they are of.

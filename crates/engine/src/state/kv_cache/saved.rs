@@ -2,7 +2,7 @@
 
 use tensor::Dtype;
 
-use super::{KvCache, KvSnapshot, PAGE, SharedPages, coded_before};
+use super::{KvCache, KvSnapshot, PAGE, SharedPage, SharedPages, coded_before};
 use crate::state::saved::{SavedPlaces, SavedState, SavedTensor};
 
 /// `[pages, words of a page without codes]`.
@@ -14,8 +14,8 @@ impl KvSnapshot {
     /// The tensors that it consists of; one may have no rows.
     pub(crate) fn tensors(&self) -> [SavedTensor<'_>; 2] {
         [(PAGES, &self.full), (CODES, &self.coded)].map(|(name, pages)| {
-            let rows = pages.pages.iter().map(|page| &**page).collect();
-            SavedTensor { name, dtype: Dtype::U32, rows }
+            let parts = pages.pages.iter().flat_map(SharedPage::parts).collect();
+            SavedTensor { name, dtype: Dtype::U32, rows: pages.pages.len(), parts }
         })
     }
 
@@ -48,11 +48,13 @@ impl KvCache {
         if (left_out == 0) != (kept == 0) || kept > len || count > most {
             return Err(wrong(saved));
         }
-        let full = SharedPages { first, pages: saved.rows(PAGES, self.full.words(), count..=count)? };
+        let pages = saved.rows(PAGES, self.full.words(), count..=count)?;
+        let full = SharedPages { first, pages: self.full.share_rows(&pages) };
         // Up to the first page without codes there are some, and as far as the last position has made them.
         let least = first.max(coded_before(len.saturating_sub(1)));
         let counts = if self.has_codes() { least.saturating_sub(first_coded)..=most_coded } else { 0..=0 };
-        let coded = SharedPages { first: first_coded, pages: saved.rows(CODES, self.coded.words(), counts)? };
+        let pages = saved.rows(CODES, self.coded.words(), counts)?;
+        let coded = SharedPages { first: first_coded, pages: self.coded.share_rows(&pages) };
         let snapshot = KvSnapshot { len, left_out, kept, full, coded };
         if self.reaches_in(&snapshot, position) { Ok(snapshot) } else { Err(wrong(saved)) }
     }
