@@ -259,10 +259,13 @@ impl Runner {
         output(&self.model, self.stream.as_ref(), &mut *self.backend, &h[..hidden], 1, logits);
     }
 
-    /// Measures how fast the machine could be at most; `None` for a backend that is its own bound.
-    pub fn ceiling(&mut self) -> Option<Ceiling> {
-        let projections: Vec<_> = self.model.projections().map(|projection| &**projection).collect();
-        self.backend.ceiling(&projections)
+    /// Measures how fast the machine could be at most at reading all weights and what `sessions` hold, and at multiplying; `None` for a
+    /// backend that is its own bound.
+    pub fn ceiling(&mut self, sessions: &[Session]) -> Option<Ceiling> {
+        let linears = self.model.projections().flat_map(|projection| &projection.parts);
+        let weights = linears.flat_map(|linear| linear.weight.planes().to_vec());
+        let memory: Vec<&[u8]> = weights.chain(sessions.iter().flat_map(Session::memory)).collect();
+        self.backend.ceiling(&memory)
     }
 
     pub(crate) fn run_parts(

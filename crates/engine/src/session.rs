@@ -161,6 +161,15 @@ impl Session {
         reads.fold(0, u64::saturating_add)
     }
 
+    /// The memory of its keys and values.
+    pub(crate) fn memory(&self) -> impl Iterator<Item = &[u8]> {
+        let caches = self.states.iter().filter_map(|state| match state {
+            State::Kv(cache) => Some(cache),
+            _ => None,
+        });
+        caches.flat_map(|cache| cache.memory())
+    }
+
     /// Returns how many of the first `known` tokens of a prompt need not run again. The session holds these, and the prompt has `prompt` tokens.
     /// The last token runs, and with a budget the tokens that choose what is kept. All run if positions have been left out. So what follows is what
     /// follows in an empty session.

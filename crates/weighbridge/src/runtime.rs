@@ -331,9 +331,10 @@ impl Runtime {
         Ok(self.runner.evict(session)?)
     }
 
-    /// Measures how fast the machine could be at most; `None` for a backend that is its own bound.
-    pub fn ceiling(&mut self) -> Option<Ceiling> {
-        self.runner.ceiling()
+    /// Measures how fast the machine could be at most at reading all weights and what `sessions` hold, and at multiplying; `None` for a
+    /// backend that is its own bound.
+    pub fn ceiling(&mut self, sessions: &[Session]) -> Option<Ceiling> {
+        self.runner.ceiling(sessions)
     }
 
     /// Bytes of weights that a decoded token reads; see [`Session::reads`] for what it reads of a session.

@@ -69,7 +69,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
                 runtime.products(prompt.len());
                 Ok(())
             })?;
-            if let Some(ceiling) = runtime.ceiling() {
+            if let Some(ceiling) = runtime.ceiling(&sessions) {
                 shares.add(&needs, &ceiling, p, products, d / f64::from(args.decode));
             }
         }

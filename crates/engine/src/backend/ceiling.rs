@@ -7,13 +7,11 @@ use load::Pool;
 use quant::Isa;
 use quant::ceiling::{ReadPattern, multiply, read};
 
-use crate::weights::Projection;
-
 /// Rates that no backend on this machine exceeds.
 #[derive(Clone, Copy, Debug)]
 pub struct Ceiling {
-    /// Bytes of weights that all threads together read in a second, in order and doing nothing else, the fastest of several
-    /// ways.
+    /// Bytes of weights and of sessions that all threads together read in a second, in order and doing nothing else, the fastest of
+    /// several ways.
     pub bytes_per_second: f64,
     /// Pairs of bytes that they multiply and add in a second, without memory.
     pub macs_per_second: f64,
@@ -21,26 +19,23 @@ pub struct Ceiling {
 
 /// Bytes that one item of a reading takes: some hundred microseconds.
 const PIECE: usize = 4 << 20;
-/// Bytes of weights that are read to measure, if there are as many: eight times what the largest caches hold, since a token too finds a
-/// part of its weights in them.
+/// Bytes that are read to measure, if there are as many: eight times what the largest caches hold, since a token too finds a
+/// part of them there.
 const READ: usize = 2 << 30;
 /// Rounds of products that one item does: some milliseconds.
 const ROUNDS: usize = 50_000;
 /// Times that the fastest way is measured again, and products; the median counts.
-const TIMES: usize = 3;
+const TIMES: usize = 7;
 
-/// Reads the weights and multiplies, on the threads of `pool`.
-pub(super) fn measure(pool: &mut Pool, isa: Isa, projections: &[&Projection]) -> Ceiling {
-    let linears = projections.iter().flat_map(|projection| &projection.parts);
+/// Reads `memory` and multiplies, on the threads of `pool`.
+pub(super) fn measure(pool: &mut Pool, isa: Isa, memory: &[&[u8]]) -> Ceiling {
     let mut pieces: Vec<&[u8]> = vec![];
     let mut bytes = 0;
-    'all: for linear in linears {
-        for piece in linear.weight.planes().iter().flat_map(|plane| plane.chunks(PIECE)) {
-            bytes += piece.len();
-            pieces.push(piece);
-            if bytes >= READ {
-                break 'all;
-            }
+    for piece in memory.iter().flat_map(|memory| memory.chunks(PIECE)) {
+        bytes += piece.len();
+        pieces.push(piece);
+        if bytes >= READ {
+            break;
         }
     }
     let mut locals = vec![(); pool.threads()];

@@ -447,8 +447,8 @@ impl Backend for Cpu {
         });
     }
 
-    fn ceiling(&mut self, projections: &[&Projection]) -> Option<Ceiling> {
-        Some(ceiling::measure(&mut self.pool, self.isa, projections))
+    fn ceiling(&mut self, memory: &[&[u8]]) -> Option<Ceiling> {
+        Some(ceiling::measure(&mut self.pool, self.isa, memory))
     }
 }
 

@@ -275,10 +275,10 @@ pub trait Backend: Send {
     /// `x += scale · y`.
     fn add(&mut self, x: &mut [f32], y: &[f32], scale: f32);
 
-    /// Measures the limits of this machine that bound the backend, with the matrices of a model; `None` if there are
+    /// Measures the limits of this machine that bound the backend, reading `memory`; `None` if there are
     /// none but the backend itself. Takes a good part of a second.
-    fn ceiling(&mut self, projections: &[&Projection]) -> Option<Ceiling> {
-        let _ = projections;
+    fn ceiling(&mut self, memory: &[&[u8]]) -> Option<Ceiling> {
+        let _ = memory;
         None
     }
 }
