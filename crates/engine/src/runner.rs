@@ -259,8 +259,8 @@ impl Runner {
         output(&self.model, self.stream.as_ref(), &mut *self.backend, &h[..hidden], 1, logits);
     }
 
-    /// Measures how fast the machine could be at most at reading all weights and what `sessions` hold, and at multiplying; `None` for a
-    /// backend that is its own bound.
+    /// Measures how fast the machine could be at most at reading all weights and the keys and values of `sessions`, up to 2 GiB in all, and
+    /// at multiplying; `None` for a backend that is its own bound.
     pub fn ceiling(&mut self, sessions: &[Session]) -> Option<Ceiling> {
         let linears = self.model.projections().flat_map(|projection| &projection.parts);
         let weights = linears.flat_map(|linear| linear.weight.planes().to_vec());

@@ -74,8 +74,9 @@ unsafe impl Send for Shared {}
 pub struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
-    /// Of the chunks of a job.
+    /// Of the chunks of a job: a share for each thread, and one for all.
     shares: Arc<Shares>,
+    order: Arc<Shares>,
 }
 
 impl fmt::Debug for Pool {
@@ -103,8 +104,8 @@ impl Pool {
         };
         // A machine that refuses threads still works, with fewer.
         let workers: Vec<_> = (0..workers).map_while(spawn).collect();
-        let shares = Arc::new(Shares::new(workers.len() + 1));
-        Pool { shared, workers, shares }
+        let (shares, order) = (Arc::new(Shares::new(workers.len() + 1)), Arc::new(Shares::new(1)));
+        Pool { shared, workers, shares, order }
     }
 
     /// Returns the number of threads that the machine offers.
@@ -154,8 +155,8 @@ impl Pool {
         assert!(!shared.panicked.load(Ordering::Relaxed), "a worker thread panicked");
     }
 
-    /// Runs the items of `race` and writes their values to `out`. Free threads take the next item; items that a worker
-    /// has taken and does not finish in time are run here too.
+    /// Runs the items of `race` and writes their values to `out`. Threads take items as in [`share_chunks`](Self::share_chunks); items
+    /// that a worker has taken and does not finish in time are run here too.
     ///
     /// # Panics
     /// If another thread or caller holds the race, if its places are not in `out` or not in order, or if the task
@@ -182,13 +183,40 @@ impl Pool {
     }
 
     /// Calls `f` for each chunk of `chunk` items of `out` (the last may be shorter), with the chunk's
-    /// number and the local value of the thread that took it. Each thread takes chunks that follow each other, and then
-    /// what others have left of theirs.
+    /// number and the local value of the thread that took it. Chunks are taken in order, by whoever is free.
     ///
     /// # Panics
     /// If there are fewer locals than threads, if `chunk` is 0, or if `f` panicked.
     pub fn chunks<L: Send, T: Send>(
         &mut self,
+        locals: &mut [L],
+        out: &mut [T],
+        chunk: usize,
+        f: impl Fn(&mut L, usize, &mut [T]) + Sync,
+    ) {
+        let one_share = Arc::clone(&self.order);
+        self.taken_chunks(&one_share, locals, out, chunk, f);
+    }
+
+    /// As [`chunks`](Self::chunks), but each thread takes chunks that follow each other, and then what others have left of theirs: it reads
+    /// memory in long stretches.
+    ///
+    /// # Panics
+    /// As [`chunks`](Self::chunks).
+    pub fn share_chunks<L: Send, T: Send>(
+        &mut self,
+        locals: &mut [L],
+        out: &mut [T],
+        chunk: usize,
+        f: impl Fn(&mut L, usize, &mut [T]) + Sync,
+    ) {
+        let shares = Arc::clone(&self.shares);
+        self.taken_chunks(&shares, locals, out, chunk, f);
+    }
+
+    fn taken_chunks<L: Send, T: Send>(
+        &mut self,
+        shares: &Shares,
         locals: &mut [L],
         out: &mut [T],
         chunk: usize,
@@ -202,7 +230,7 @@ impl Pool {
             }
             return;
         }
-        let (shares, len) = (Arc::clone(&self.shares), out.len());
+        let len = out.len();
         shares.reset(count);
         let (locals, out) = (Raw(locals.as_mut_ptr()), Raw(out.as_mut_ptr()));
         self.broadcast(&|thread| {
@@ -327,12 +355,17 @@ mod tests {
             let mut locals = vec![0usize; threads];
             for round in 0..200 {
                 let mut out = vec![0u32; 1 + round % 37];
-                pool.chunks(&mut locals, &mut out, 4, |local, i, part| {
+                let visit = |local: &mut usize, i: usize, part: &mut [u32]| {
                     *local += 1;
                     for (j, x) in part.iter_mut().enumerate() {
                         *x += u32::try_from(i * 4 + j + 1).unwrap();
                     }
-                });
+                };
+                if round % 2 == 0 {
+                    pool.chunks(&mut locals, &mut out, 4, visit);
+                } else {
+                    pool.share_chunks(&mut locals, &mut out, 4, visit);
+                }
                 assert!(out.iter().zip(1..).all(|(x, n)| *x == n));
             }
             let chunks: usize = (0..200).map(|r| (1 + r % 37usize).div_ceil(4)).sum();

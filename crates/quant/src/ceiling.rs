@@ -24,7 +24,7 @@ impl ReadPattern {
 }
 
 per_isa! {
-    /// Reads all of `bytes` but for less than 4 KiB at the end, and returns a word that depends on all of them, so that
+    /// Reads all of `bytes` but for less than 128 at the end, and returns a word that depends on all of them, so that
     /// no read is optimised away.
     pub fn read(how: ReadPattern, bytes: &[u8]) -> u64 = read_body
 }
@@ -44,6 +44,11 @@ fn read_body<const FMA: bool>(how: ReadPattern, bytes: &[u8]) -> u64 {
                     *sum ^= u64::from_ne_bytes(*word);
                 }
             }
+        }
+    }
+    for lines in bytes[how.streams * turns * TURN..].as_chunks::<128>().0 {
+        for (sum, word) in sums.iter_mut().zip(lines.as_chunks::<8>().0) {
+            *sum ^= u64::from_ne_bytes(*word);
         }
     }
     sums.iter().fold(0, |a, b| a ^ b)

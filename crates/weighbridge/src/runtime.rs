@@ -331,8 +331,8 @@ impl Runtime {
         Ok(self.runner.evict(session)?)
     }
 
-    /// Measures how fast the machine could be at most at reading all weights and what `sessions` hold, and at multiplying; `None` for a
-    /// backend that is its own bound.
+    /// Measures how fast the machine could be at most at reading all weights and the keys and values of `sessions`, up to 2 GiB in all, and
+    /// at multiplying; `None` for a backend that is its own bound.
     pub fn ceiling(&mut self, sessions: &[Session]) -> Option<Ceiling> {
         self.runner.ceiling(sessions)
     }

@@ -52,7 +52,7 @@ pub(crate) struct Bench<'a> {
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Ceiling {
-    /// A plain read of memory.
+    /// A plain read of the weights and of the sessions' keys and values, up to 2 GiB.
     pub(crate) read_bytes_per_second: Real,
     /// What decoding reads a second, divided by that.
     pub(crate) decode_share_of_read: Real,

@@ -65,7 +65,6 @@ struct Rows {
 }
 
 /// How rows are made tasks: `[blocks, groups of heads, spans that have a task of their own]`.
-#[derive(Clone, Copy)]
 struct Tasks {
     /// Query heads of a task, which share a key head.
     together: usize,
@@ -156,7 +155,7 @@ impl Attending {
         };
 
         let found = &mut self.found[..count * room];
-        pool.chunks(&mut self.locals, found, room, |local, i, found| {
+        pool.share_chunks(&mut self.locals, found, room, |local, i, found| {
             let task = task_of(i);
             let next = (i + 1 < count).then(|| task_of(i + 1));
             let found = &mut found[..Partial::room(task.rows.count * together, value)];
@@ -165,7 +164,7 @@ impl Attending {
 
         let found = &self.found;
         let width = how.heads * value;
-        pool.chunks(&mut self.locals, out, ROWS_TOGETHER * width, |local, i, out| {
+        pool.share_chunks(&mut self.locals, out, ROWS_TOGETHER * width, |local, i, out| {
             for (out, row) in out.chunks_exact_mut(width).zip(i * ROWS_TOGETHER..) {
                 let rows = block_of(&|rows| rows.row <= row);
                 let spans = if split { rows.spans } else { 1 };

@@ -10,14 +10,14 @@ use quant::ceiling::{ReadPattern, multiply, read};
 /// Rates that no backend on this machine exceeds.
 #[derive(Clone, Copy, Debug)]
 pub struct Ceiling {
-    /// Bytes of weights and of sessions that all threads together read in a second, in order and doing nothing else, the fastest of
-    /// several ways.
+    /// Bytes of weights and then of keys and values, up to 2 GiB, that all threads together read in a second, in order and doing nothing
+    /// else, the fastest of several ways.
     pub bytes_per_second: f64,
     /// Pairs of bytes that they multiply and add in a second, without memory.
     pub macs_per_second: f64,
 }
 
-/// Bytes that one item of a reading takes: some hundred microseconds.
+/// Most bytes that one item of a reading takes: some hundred microseconds.
 const PIECE: usize = 4 << 20;
 /// Bytes that are read to measure, if there are as many: eight times what the largest caches hold, since a token too finds a
 /// part of them there.
@@ -42,7 +42,7 @@ pub(super) fn measure(pool: &mut Pool, isa: Isa, memory: &[&[u8]]) -> Ceiling {
     let mut seconds_of = |how, times| {
         let mut pieces = pieces.clone();
         median(times, || {
-            pool.chunks(&mut locals, &mut pieces, 1, |(), _, pieces| {
+            pool.share_chunks(&mut locals, &mut pieces, 1, |(), _, pieces| {
                 for piece in pieces.iter() {
                     black_box(read(isa, how, piece));
                 }
@@ -54,7 +54,7 @@ pub(super) fn measure(pool: &mut Pool, isa: Isa, memory: &[&[u8]]) -> Ceiling {
     let bytes_per_second = fastest.map_or(0.0, |(_, how)| bytes as f64 / seconds_of(how, TIMES));
     let mut macs = vec![0; 4 * pool.threads()];
     let seconds = median(TIMES, || {
-        pool.chunks(&mut locals, &mut macs, 1, |(), _, macs| macs.fill(multiply(isa, ROUNDS)));
+        pool.share_chunks(&mut locals, &mut macs, 1, |(), _, macs| macs.fill(multiply(isa, ROUNDS)));
     });
     Ceiling { bytes_per_second, macs_per_second: macs.iter().sum::<u64>() as f64 / seconds }
 }

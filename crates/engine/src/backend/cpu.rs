@@ -261,7 +261,7 @@ impl Cpu {
             }
         }
         let (activations, kernels) = (&self.activations, &self.kernels);
-        self.pool.chunks(&mut self.locals, &mut parts[..count], 1, |local, _, parts| {
+        self.pool.share_chunks(&mut self.locals, &mut parts[..count], 1, |local, _, parts| {
             let (first, mut left) = parts[0].take().expect("each part is taken once");
             let last = first + left.columns();
             let mut start = 0;
@@ -299,7 +299,7 @@ impl Backend for Cpu {
     fn norm(&mut self, norm: &NormWeights, x: &[f32], out: &mut [f32]) {
         let width = norm.weight.width();
         let isa = self.isa;
-        self.pool.chunks(&mut self.locals, out, ROWS * width, |_, i, out| {
+        self.pool.share_chunks(&mut self.locals, out, ROWS * width, |_, i, out| {
             let x = &x[i * ROWS * width..][..out.len()];
             for (x, out) in x.chunks_exact(width).zip(out.chunks_exact_mut(width)) {
                 normalise(isa, norm, x, out);
@@ -314,12 +314,12 @@ impl Backend for Cpu {
         };
         self.products_of(projection, x, rows, y, false);
         let (isa, rest) = (self.isa, &mut beyond.x[..rows * projection.input]);
-        self.pool.chunks(&mut self.locals, rest, ROWS * projection.input, |_, i, rest| {
+        self.pool.share_chunks(&mut self.locals, rest, ROWS * projection.input, |_, i, rest| {
             vector::beyond_codes(isa, &x[i * ROWS * projection.input..][..rest.len()], rest);
         });
         let more = &mut beyond.y[..rows * projection.out];
         self.products_of(projection, &beyond.x[..rows * projection.input], rows, more, true);
-        self.pool.chunks(&mut self.locals, y, ROWS * projection.out, |_, i, y| {
+        self.pool.share_chunks(&mut self.locals, y, ROWS * projection.out, |_, i, y| {
             vector::add(isa, y, &more[i * ROWS * projection.out..][..y.len()]);
         });
         self.beyond = Some(beyond);
@@ -345,7 +345,7 @@ impl Backend for Cpu {
             return;
         }
         let (isa, width) = (self.isa, heads.width);
-        self.pool.chunks(&mut self.locals, &mut qk[..rows * width], ROWS * width, |local, i, chunk| {
+        self.pool.share_chunks(&mut self.locals, &mut qk[..rows * width], ROWS * width, |local, i, chunk| {
             for (row, t) in chunk.chunks_exact_mut(width).zip(i * ROWS..) {
                 let (q, rest) = row.split_at_mut(heads.heads * heads.head_dim);
                 let k = &mut rest[..heads.kv_heads * heads.head_dim];
@@ -382,7 +382,7 @@ impl Backend for Cpu {
 
     fn gate(&mut self, x: &[f32], width: usize, first: usize, out: &mut [f32]) {
         let (isa, gated) = (self.isa, out.len() / (x.len() / width));
-        self.pool.chunks(&mut self.locals, out, ROWS * gated, |_, i, out| {
+        self.pool.share_chunks(&mut self.locals, out, ROWS * gated, |_, i, out| {
             let x = &x[i * ROWS * width..];
             for (x, out) in x.chunks_exact(width).zip(out.chunks_exact_mut(gated)) {
                 vector::sigmoid_mul(isa, &x[first..first + gated], out);
@@ -402,7 +402,7 @@ impl Backend for Cpu {
             left = others;
             *part = Some((state, mine));
         }
-        self.pool.chunks(&mut self.locals, &mut parts[..count], 1, |local, i, parts| {
+        self.pool.share_chunks(&mut self.locals, &mut parts[..count], 1, |local, i, parts| {
             for (state, out) in parts.iter_mut().flatten() {
                 delta::run(isa, rule, i * together, state, x, out.reborrow(), &mut local.delta);
             }
@@ -413,7 +413,7 @@ impl Backend for Cpu {
         let isa = self.isa;
         let width = out.len() / rows;
         let stride = if gated { 2 * width } else { width };
-        self.pool.chunks(&mut self.locals, out, ROWS * width, |_, i, out| {
+        self.pool.share_chunks(&mut self.locals, out, ROWS * width, |_, i, out| {
             let x = &x[i * ROWS * stride..];
             for (x, out) in x.chunks_exact(stride).zip(out.chunks_exact_mut(width)) {
                 let (gate, up) = x.split_at(width);
@@ -442,7 +442,7 @@ impl Backend for Cpu {
         if x.len() < PART_VALUES {
             return vector::axpy(isa, scale, y, x);
         }
-        self.pool.chunks(&mut self.locals, x, PART_VALUES, |_, i, x| {
+        self.pool.share_chunks(&mut self.locals, x, PART_VALUES, |_, i, x| {
             vector::axpy(isa, scale, &y[i * PART_VALUES..][..x.len()], x);
         });
     }
@@ -469,7 +469,7 @@ fn fill(pool: &mut Pool, locals: &mut [Local], isa: Isa, filling: Filling<'_>, x
     }
     parts[count] = Some((left, x));
     count += 1;
-    pool.chunks(locals, &mut parts[..count], 1, |_, _, parts| {
+    pool.share_chunks(locals, &mut parts[..count], 1, |_, _, parts| {
         for (part, x) in parts.iter_mut().filter_map(Option::take) {
             part.fill(isa, x);
         }

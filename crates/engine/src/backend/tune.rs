@@ -80,7 +80,7 @@ fn tried(pool: &mut Pool, isa: Isa, r: usize) -> Vec<Tried> {
                 activations.fill(isa, &x, 1, COLUMNS, kernel.forms);
                 let matrix = Matrix { planes: &[bytes], rows: *rows, k: COLUMNS };
                 let (activations, mut y) = (&activations, vec![0.0; *rows]);
-                pool.chunks(&mut locals, &mut y, STEP, |(), i, y| {
+                pool.share_chunks(&mut locals, &mut y, STEP, |(), i, y| {
                     let rows = i * STEP..i * STEP + y.len();
                     kernel.run(matrix, rows.clone(), activations, ColumnsMut::new(y, 1, rows.len()));
                 });

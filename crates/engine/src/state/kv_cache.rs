@@ -467,8 +467,7 @@ pub(crate) struct KvSnapshot {
 impl KvSnapshot {
     /// Bytes that it holds.
     pub(crate) fn bytes(&self) -> usize {
-        let pages = self.full.pages.iter().chain(&self.coded.pages);
-        pages.flat_map(SharedPage::parts).map(|part| 4 * part.len()).sum()
+        [&self.full, &self.coded].map(|shared| SharedPage::bytes(&shared.pages)).iter().sum()
     }
 }
 

@@ -160,9 +160,13 @@ impl Pages {
             }
             let most = pages.end.min((page / RUN + 1) * RUN);
             let end = (page..most).find(|page| self.shared[self.place(*page)].is_some()).unwrap_or(most);
-            let words =
-                (0..self.parts()).flat_map(|part| (page..end).flat_map(move |page| self.part(page, part)));
-            all.extend(Run::pages(&self.before, end - page, words.copied().collect()));
+            let mut words = Vec::with_capacity((end - page) * self.words());
+            for part in 0..self.parts() {
+                for page in page..end {
+                    words.extend_from_slice(self.part(page, part));
+                }
+            }
+            all.extend(Run::pages(&self.before, end - page, words));
             page = end;
         }
         all
@@ -171,9 +175,14 @@ impl Pages {
     /// Pages of these rows, `[pages, words of a page]`, to be shared.
     pub(super) fn share_rows(&self, rows: &[Vec<u32>]) -> Vec<SharedPage> {
         let run = |rows: &[Vec<u32>]| {
-            let of_part =
-                |part: usize| rows.iter().flat_map(move |row| &row[self.before[part]..self.before[part + 1]]);
-            Run::pages(&self.before, rows.len(), (0..self.parts()).flat_map(of_part).copied().collect())
+            let mut words = Vec::with_capacity(rows.len() * self.words());
+            for part in 0..self.parts() {
+                let place = self.before[part]..self.before[part + 1];
+                for row in rows {
+                    words.extend_from_slice(&row[place.clone()]);
+                }
+            }
+            Run::pages(&self.before, rows.len(), words)
         };
         rows.chunks(RUN).flat_map(run).collect()
     }
@@ -202,7 +211,7 @@ fn places_of(before: &[usize], count: usize, part: usize, places: Range<usize>) 
 /// Pages that many see as they were when they were shared.
 struct Run {
     /// `[parts, pages, words of a part]`.
-    words: Box<[u32]>,
+    words: Vec<u32>,
     /// How many pages there are.
     count: usize,
     /// As in [`Pages`].
@@ -211,7 +220,7 @@ struct Run {
 
 impl Run {
     /// The pages that it has.
-    fn pages(before: &Arc<[usize]>, count: usize, words: Box<[u32]>) -> impl Iterator<Item = SharedPage> {
+    fn pages(before: &Arc<[usize]>, count: usize, words: Vec<u32>) -> impl Iterator<Item = SharedPage> {
         debug_assert_eq!(words.len(), before[before.len() - 1] * count);
         let run = Arc::new(Run { words, count, before: Arc::clone(before) });
         (0..count).map(move |place| SharedPage { run: Arc::clone(&run), place })
@@ -231,6 +240,12 @@ pub(super) struct SharedPage {
 }
 
 impl SharedPage {
+    /// Bytes that are there as long as one of `pages` is, which follow each other.
+    pub(super) fn bytes(pages: &[SharedPage]) -> usize {
+        let runs = pages.chunk_by(|page, next| Arc::ptr_eq(&page.run, &next.run));
+        runs.map(|pages| 4 * pages[0].run.words.len()).sum()
+    }
+
     /// Its parts.
     pub(super) fn parts(&self) -> impl Iterator<Item = &[u32]> {
         (0..self.run.before.len() - 1).map(|part| self.part(part))

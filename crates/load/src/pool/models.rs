@@ -72,7 +72,7 @@ fn chunks(threads: usize, count: usize) {
     let mut pool = Pool::new(threads);
     let mut locals: Vec<_> = (0..threads).map(|_| Plain::new()).collect();
     let mut out: Vec<_> = (0..count).map(|_| Plain::new()).collect();
-    pool.chunks(&mut locals, &mut out, 1, |local, i, part| {
+    pool.share_chunks(&mut locals, &mut out, 1, |local, i, part| {
         local.add(1);
         part[0].add(i + 1);
     });

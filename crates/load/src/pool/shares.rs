@@ -6,36 +6,32 @@ use std::sync::atomic::Ordering;
 use super::Padded;
 use super::sync::AtomicUsize;
 
-/// Items that threads take one by one. Each thread takes those of its own share, which follow each other, and then what others have
-/// left of theirs. A processor asks for the memory behind what it reads: whoever reads on finds it in its cache.
+/// Items that threads take one by one, in shares of items that follow each other. Each thread takes those of its own share, and then
+/// what others have left of theirs. A processor asks for the memory behind what it reads: whoever reads on finds it in its cache.
 pub(super) struct Shares {
-    /// For each thread, the next item of its share.
+    /// The next item of each share.
     next: Box<[Padded<AtomicUsize>]>,
 }
 
 impl Shares {
-    /// For `threads` threads, at least 1.
-    pub(super) fn new(threads: usize) -> Shares {
-        Shares { next: (0..threads).map(|_| Padded(AtomicUsize::new(0))).collect() }
-    }
-
-    /// How many threads there are.
-    pub(super) fn threads(&self) -> usize {
-        self.next.len()
+    /// `count` shares, at least 1: as many as threads, or one of which all take the next item.
+    pub(super) fn new(count: usize) -> Shares {
+        Shares { next: (0..count).map(|_| Padded(AtomicUsize::new(0))).collect() }
     }
 
     /// Starts over, with `count` items, while no thread takes any.
     pub(super) fn reset(&self, count: usize) {
-        for (thread, next) in self.next.iter().enumerate() {
-            next.0.store(self.share(thread, count).start, Ordering::Relaxed);
+        for (share, next) in self.next.iter().enumerate() {
+            next.0.store(self.share(share, count).start, Ordering::Relaxed);
         }
     }
 
     /// Takes items for a thread, of the `count` that there are, as long as any are left. No item is given twice.
     pub(super) fn take(&self, thread: usize, count: usize) -> impl Iterator<Item = usize> {
-        let all = self.threads();
-        (thread..all).chain(0..thread).flat_map(move |of| {
-            let (next, end) = (&self.next[of].0, self.share(of, count).end);
+        let all = self.next.len();
+        let own = thread % all;
+        (own..all).chain(0..own).flat_map(move |share| {
+            let (next, end) = (&self.next[share].0, self.share(share, count).end);
             std::iter::from_fn(move || {
                 // To look first leaves the counter of a share that is done to all caches.
                 let is_left = next.load(Ordering::Relaxed) < end;
@@ -44,12 +40,12 @@ impl Shares {
         })
     }
 
-    /// The share of a thread.
-    fn share(&self, thread: usize, count: usize) -> Range<usize> {
-        let (each, more) = (count / self.threads(), count % self.threads());
+    /// The items of a share, where there are `count` in all.
+    fn share(&self, share: usize, count: usize) -> Range<usize> {
+        let (each, more) = (count / self.next.len(), count % self.next.len());
         // The first have one more, where not all have as many.
-        let start = |thread: usize| thread * each + thread.min(more);
-        start(thread)..start(thread + 1)
+        let start = |share: usize| share * each + share.min(more);
+        start(share)..start(share + 1)
     }
 }
 
@@ -78,6 +74,16 @@ mod tests {
                 assert!(taken.iter().copied().eq(0..count), "{threads} threads, {count} items: {taken:?}");
             }
         }
+    }
+
+    #[test]
+    fn all_take_the_next_item_of_a_single_share() {
+        let shares = Shares::new(1);
+        shares.reset(5);
+        let (mut one, mut other) = (shares.take(0, 5), shares.take(3, 5));
+        let taken =
+            [one.next(), other.next(), other.next(), one.next(), one.next(), other.next(), one.next()];
+        assert_eq!(taken, [Some(0), Some(1), Some(2), Some(3), Some(4), None, None]);
     }
 
     #[test]

@@ -22,7 +22,7 @@ impl Attending {
         let KvShape { kv_heads, key, .. } = *cache.shape();
         let (isa, group, before) = (self.isa, how.heads / kv_heads, to.len() / kv_heads);
         let (rows, together) = (q.len() / how.width, rows_together(group));
-        pool.chunks(&mut self.locals, to, before, |local, head, to| {
+        pool.share_chunks(&mut self.locals, to, before, |local, head, to| {
             to.fill(0.0);
             let mut row = 0;
             while row < rows {

@@ -381,6 +381,23 @@ fn a_session_goes_on_behind_what_was_kept() {
     }
 }
 
+/// What attention reads at once lies together, in caches that go on from a snapshot as in others.
+#[test]
+fn the_pages_of_a_snapshot_lie_together() {
+    for kind in KvKind::ALL {
+        let mut first = cache(SHAPE, kind, 1100);
+        fill(&mut first, 1030, 9);
+        let mut second = cache(SHAPE, kind, 1100);
+        second.restore(&first.snapshot(1030), 1030);
+        let read = |cache: &KvCache| cache.memory().collect::<Vec<_>>().concat();
+        assert!(read(&first) == read(&second), "{kind}");
+        // Two runs of eight pages, and one page that may be written.
+        let (heads, stretches) = (2 * SHAPE.kv_heads, second.memory().count());
+        let most = if kind.code_bits().is_some() { 6 } else { 3 };
+        assert!(stretches <= most * heads, "{kind}: {stretches} stretches for {heads} heads");
+    }
+}
+
 /// A file that has whatever is asked for.
 struct Any {
     /// As many rows as may be, or as few.
