@@ -27,17 +27,24 @@ fn fma<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
     if FMA { a.mul_add(b, c) } else { a * b + c }
 }
 
-/// The sums added pairwise: `i` and `i + 32`, then `i` and `i + 16`, and so on.
+/// `f` of the values pairwise: of `i` and `i + 32`, then of `i` and `i + 16`, and so on. One chain of all of them would take longer
+/// than what comes before, for some hundred values.
 #[inline(always)]
-fn sum_of(mut sums: [f32; LANES * CHAINS]) -> f32 {
+fn by_halves(mut values: [f32; LANES * CHAINS], f: impl Fn(f32, f32) -> f32) -> f32 {
     let mut half = LANES * CHAINS / 2;
     while half > 0 {
         for i in 0..half {
-            sums[i] += sums[i + half];
+            values[i] = f(values[i], values[i + half]);
         }
         half /= 2;
     }
-    sums[0]
+    values[0]
+}
+
+/// The sums added pairwise.
+#[inline(always)]
+fn sum_of(sums: [f32; LANES * CHAINS]) -> f32 {
+    by_halves(sums, |a, b| a + b)
 }
 
 /// `Σ f(a[i], b[i], sum)`, where `f` adds a term to what it is given.
@@ -344,15 +351,7 @@ fn max_body<const FMA: bool>(scale: f32, x: &[f32]) -> f32 {
     for (max, x) in max.iter_mut().zip(rest) {
         *max = larger(*max, *x);
     }
-    // By halves: one chain of all of them would take longer than what comes before, for some hundred values.
-    let mut half = LANES * CHAINS / 2;
-    while half > 0 {
-        for i in 0..half {
-            max[i] = if max[i + half] > max[i] { max[i + half] } else { max[i] };
-        }
-        half /= 2;
-    }
-    max[0]
+    by_halves(max, |a, b| if b > a { b } else { a })
 }
 
 per_isa! {

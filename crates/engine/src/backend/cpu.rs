@@ -1,7 +1,7 @@
 //! SIMD on all threads.
 //!
 //! Work that pays for a fork-join (products, attention, and anything on many rows) is cut into parts that
-//! the pool's threads take in turn; one row's norms and activations are done by the caller alone, which is
+//! the pool's threads share; one row's norms and activations are done by the caller alone, which is
 //! quicker than waking anyone.
 
 use std::fmt;
@@ -156,7 +156,7 @@ impl Kernels {
         &found.expect("`new` has seen every matrix").1
     }
 
-    /// Where a projection is cut for `threads` threads: the ends of the parts, in order. Each thread has two parts that follow each other, three
+    /// Where a projection is cut for `threads` threads: the ends of the parts, in order. Each thread, of 64 at most, has two parts that follow each other, three
     /// quarters and a quarter of its share: each part costs some hundred nanoseconds, and who is held up leaves the small one to
     /// the others. Cuts are between the groups of rows of a matrix.
     fn cuts(&self, projection: &Projection, threads: usize) -> impl Iterator<Item = usize> {

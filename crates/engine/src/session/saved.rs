@@ -81,7 +81,7 @@ impl Digests {
 
 impl Session {
     /// Writes the session to a file: `tokens`, which it has run, and what each layer keeps of them. [`Snapshot::open`] reads it, in this
-    /// process or in another. The file appears whole or not at all. A file that is there already is an error. Returns the bytes of the file.
+    /// process or in another. The file appears whole or not at all, and a file that is there already is left alone. Returns how many bytes it wrote.
     ///
     /// All weights are read once, for their [digest](crate::Model::digest).
     ///

@@ -160,13 +160,7 @@ impl Pages {
             }
             let most = pages.end.min((page / RUN + 1) * RUN);
             let end = (page..most).find(|page| self.shared[self.place(*page)].is_some()).unwrap_or(most);
-            let mut words = Vec::with_capacity((end - page) * self.words());
-            for part in 0..self.parts() {
-                for page in page..end {
-                    words.extend_from_slice(self.part(page, part));
-                }
-            }
-            all.extend(Run::pages(&self.before, end - page, words));
+            all.extend(Run::pages(&self.before, end - page, |n, part| self.part(page + n, part)));
             page = end;
         }
         all
@@ -174,16 +168,8 @@ impl Pages {
 
     /// Pages of these rows, `[pages, words of a page]`, to be shared.
     pub(super) fn share_rows(&self, rows: &[Vec<u32>]) -> Vec<SharedPage> {
-        let run = |rows: &[Vec<u32>]| {
-            let mut words = Vec::with_capacity(rows.len() * self.words());
-            for part in 0..self.parts() {
-                let place = self.before[part]..self.before[part + 1];
-                for row in rows {
-                    words.extend_from_slice(&row[place.clone()]);
-                }
-            }
-            Run::pages(&self.before, rows.len(), words)
-        };
+        let place = |part: usize| self.before[part]..self.before[part + 1];
+        let run = |rows: &[Vec<u32>]| Run::pages(&self.before, rows.len(), |n, part| &rows[n][place(part)]);
         rows.chunks(RUN).flat_map(run).collect()
     }
 
@@ -219,11 +205,21 @@ struct Run {
 }
 
 impl Run {
-    /// The pages that it has.
-    fn pages(before: &Arc<[usize]>, count: usize, words: Vec<u32>) -> impl Iterator<Item = SharedPage> {
-        debug_assert_eq!(words.len(), before[before.len() - 1] * count);
+    /// Pages of a new one, which has copies of their parts: `part_of` gives part `part` of page `n`.
+    fn pages<'a>(
+        before: &Arc<[usize]>,
+        count: usize,
+        part_of: impl Fn(usize, usize) -> &'a [u32],
+    ) -> Vec<SharedPage> {
+        let parts = before.len() - 1;
+        let mut words = Vec::with_capacity(before[parts] * count);
+        for part in 0..parts {
+            for n in 0..count {
+                words.extend_from_slice(part_of(n, part));
+            }
+        }
         let run = Arc::new(Run { words, count, before: Arc::clone(before) });
-        (0..count).map(move |place| SharedPage { run: Arc::clone(&run), place })
+        (0..count).map(|place| SharedPage { run: Arc::clone(&run), place }).collect()
     }
 
     /// A part of the pages at `places`.

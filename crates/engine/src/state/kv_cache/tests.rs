@@ -381,7 +381,7 @@ fn a_session_goes_on_behind_what_was_kept() {
     }
 }
 
-/// What attention reads at once lies together, in caches that go on from a snapshot as in others.
+/// A cache that goes on from a snapshot holds pages that follow each other in one place.
 #[test]
 fn the_pages_of_a_snapshot_lie_together() {
     for kind in KvKind::ALL {
