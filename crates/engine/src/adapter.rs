@@ -10,7 +10,7 @@ use load::Tensor;
 use lora::LowRank;
 use quant::Isa;
 
-use crate::backend::{Attend, Backend, DeltaRule, Heads, Sequence};
+use crate::backend::{Attend, Backend, DeltaRule, Growth, Heads, Sequence};
 use crate::weights::{NormWeights, Projection};
 use crate::{Error, KvCache, Model};
 
@@ -170,8 +170,12 @@ impl Backend for Adapted<'_> {
         self.backend.linear_each(projections, rows, x, y);
     }
 
-    fn rotate(&mut self, heads: &Heads, qk: &mut [f32], rows: usize) {
-        self.backend.rotate(heads, qk, rows);
+    fn rotate(&mut self, heads: &Heads, qk: &mut [f32], first: usize) {
+        self.backend.rotate(heads, qk, first);
+    }
+
+    fn grow(&mut self, heads: &Heads, kv: [Range<usize>; 2], growths: &mut [Option<Growth<'_>>]) {
+        self.backend.grow(heads, kv, growths);
     }
 
     fn attend(&mut self, how: &Attend, sequences: &[Sequence], q: &[f32], out: &mut [f32]) {

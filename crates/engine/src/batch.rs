@@ -72,9 +72,11 @@ impl Sessions for &mut [BatchItem<'_>] {
         (session.position(), &session.states[branch])
     }
 
-    fn state_mut(&mut self, part: usize, branch: usize) -> (usize, &mut State) {
-        let session = &mut *self[part].session;
-        (session.position(), &mut session.states[branch])
+    fn states_mut<'s>(&'s mut self, branch: usize, each: &mut dyn FnMut(Range<usize>, usize, &'s mut State)) {
+        for (part, item) in self.iter_mut().enumerate() {
+            let position = item.session.position();
+            each(part..part + 1, position, &mut item.session.states[branch]);
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Runs the audio encoder of a model that transcribes: from a log-mel spectrogram to what the layers of its decoder look at.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use ::model::Activation;
@@ -44,8 +45,8 @@ impl Sessions for Alone<'_> {
         (0, self.0)
     }
 
-    fn state_mut(&mut self, _: usize, _: usize) -> (usize, &mut State) {
-        (0, self.0)
+    fn states_mut<'s>(&'s mut self, _: usize, each: &mut dyn FnMut(Range<usize>, usize, &'s mut State)) {
+        each(0..1, 0, self.0);
     }
 }
 

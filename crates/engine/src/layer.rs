@@ -10,7 +10,7 @@ mod mixture;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::backend::{Attend, Backend, Sequence};
+use crate::backend::{Attend, Backend, Growth, Heads, Piece, Sequence};
 use crate::rotary::Rotation;
 use crate::state::{PAGE, RecurrentShape, State};
 use crate::weights::{NormWeights, Projection};
@@ -154,8 +154,9 @@ pub(crate) trait Sessions {
     /// The positions that the session of part `part` has filled, and its state for branch `branch`.
     fn state(&self, part: usize, branch: usize) -> (usize, &State);
 
-    /// The same, to be written.
-    fn state_mut(&mut self, part: usize, branch: usize) -> (usize, &mut State);
+    /// Gives `each` the states for branch `branch`, to be written, in the order of the parts: which parts have one, and the positions that
+    /// their session has filled.
+    fn states_mut<'s>(&'s mut self, branch: usize, each: &mut dyn FnMut(Range<usize>, usize, &'s mut State));
 
     /// The page of that state which has the first position of part `part`: parts may share a state for one pass.
     fn first_page(&self, _part: usize) -> usize {
@@ -190,28 +191,46 @@ pub(crate) struct Sequences<'a> {
 }
 
 impl Sequences<'_> {
-    /// Adds the keys and values of all rows to the caches of their sessions, and attends to these. Rows `q` begin with their queries;
-    /// `kv` finds keys and values in one.
+    /// Gives `each` the states for the branch that runs now, to be written: the segments of one, and the positions filled before them.
+    pub(crate) fn states_mut<'s>(&'s mut self, mut each: impl FnMut(&'s [Segment], usize, &'s mut State)) {
+        let mut left = self.segments;
+        self.sessions.states_mut(self.branch, &mut |parts, position, state| {
+            let (segments, others) = left.split_at(left.partition_point(|segment| segment.part < parts.end));
+            left = others;
+            if !segments.is_empty() {
+                each(segments, position, state);
+            }
+        });
+    }
+
+    /// Norms and rotates the heads of all rows, adds their keys and values to the caches of their sessions, and attends to these. Rows
+    /// of `q` begin with their queries; `keys` and `values` are where a row has these.
     pub(crate) fn attend(
         &mut self,
         backend: &mut dyn Backend,
+        heads: &Heads<'_>,
         how: &Attend<'_>,
-        q: &[f32],
-        kv: impl Fn(&[f32]) -> (&[f32], &[f32]),
+        [keys, values]: [Range<usize>; 2],
+        q: &mut [f32],
         out: &mut [f32],
     ) {
-        for segment in self.segments {
-            let first_page = self.sessions.first_page(segment.part);
-            let (position, State::Kv(cache)) = self.sessions.state_mut(segment.part, self.branch) else {
-                unreachable!("`state` has made a cache for this layer")
-            };
-            let rows = q[segment.row * how.width..].chunks_exact(how.width).take(segment.tokens.len());
-            cache.skip_to(first_page * PAGE);
-            cache.extend(first_page * PAGE + position, rows.clone().map(&kv));
-            if let Some(observed) = cache.observed() {
-                observed.add(position, rows);
-            }
+        let mut pieces = [const { Piece { first: 0, position: 0, rows: 0..0 } }; BATCH];
+        for (piece, segment) in pieces.iter_mut().zip(self.segments) {
+            let first = self.sessions.first_page(segment.part) * PAGE;
+            let (position, _) = self.sessions.state(segment.part, self.branch);
+            *piece = Piece { first, position, rows: segment.rows() };
         }
+        let mut growths = [const { None }; BATCH];
+        let (mut count, mut pieces, mut rows) = (0, &pieces[..self.segments.len()], &mut *q);
+        self.states_mut(|segments, _, state| {
+            let State::Kv(cache) = state else { unreachable!("`state` has made a cache for this layer") };
+            let (mine, others) = pieces.split_at(segments.len());
+            let of_mine = segments.iter().map(|segment| segment.tokens.len()).sum::<usize>();
+            let (q, left) = std::mem::take(&mut rows).split_at_mut(of_mine * how.width);
+            growths[count] = Some(Growth { cache, pieces: mine, rows: q });
+            (count, pieces, rows) = (count + 1, others, left);
+        });
+        backend.grow(heads, [keys, values], &mut growths[..count]);
         let sequence = |segment: &Segment| {
             let (position, State::Kv(cache)) = self.sessions.state(segment.part, self.branch) else {
                 unreachable!("`state` has made a cache for this layer")

@@ -1,6 +1,7 @@
 //! Runs whole sequences: vectors of their tokens, not logits.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::backend::Backend;
@@ -59,8 +60,8 @@ impl Sessions for Shared<'_> {
         (0, &self.states[self.uses[branch]])
     }
 
-    fn state_mut(&mut self, _part: usize, branch: usize) -> (usize, &mut State) {
-        (0, &mut self.states[self.uses[branch]])
+    fn states_mut<'s>(&'s mut self, branch: usize, each: &mut dyn FnMut(Range<usize>, usize, &'s mut State)) {
+        each(0..self.first_pages.len(), 0, &mut self.states[self.uses[branch]]);
     }
 
     fn first_page(&self, part: usize) -> usize {

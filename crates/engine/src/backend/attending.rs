@@ -38,6 +38,13 @@ pub(super) struct Attending {
 
 /// One thread's own.
 struct Local {
+    scratch: Scratch,
+    /// The result of a task that nobody else needs.
+    found: Vec<f32>,
+}
+
+/// What a thread needs while it looks.
+struct Scratch {
     room: Room,
     /// The queries of a task.
     queries: Vec<f32>,
@@ -90,11 +97,13 @@ impl Attending {
         let most = |of: &dyn Fn(&HeadSizes) -> usize| sizes.iter().map(of).max().unwrap_or(0);
         let queries = most(&|s| rows_together(s.group) * s.group);
         let (key, value) = (most(&|s| s.key), most(&|s| s.value));
-        let local = || Local {
+        let partial = most(&|s| Partial::room(rows_together(s.group) * s.group, s.value));
+        let scratch = || Scratch {
             room: Room::new(queries, SPAN / PAGE, key, value),
             queries: vec![0.0; most(&|s| rows_together(s.group) * s.group * s.key)],
-            span: vec![0.0; most(&|s| Partial::room(rows_together(s.group) * s.group, s.value))],
+            span: vec![0.0; partial],
         };
+        let local = || Local { scratch: scratch(), found: vec![0.0; partial] };
         let locals = (0..threads).map(|_| local()).collect();
         Attending { isa, locals, blocks: Vec::with_capacity(rows), found: vec![], sizes, rows }
     }
@@ -154,16 +163,29 @@ impl Attending {
             Task { rows, heads: n * together..(n + 1) * together, spans }
         };
 
+        let width = how.heads * value;
+        if !split && blocks.iter().all(|rows| rows.count == 1) {
+            // Each task has a stretch of the result for itself.
+            pool.share_chunks(&mut self.locals, out, together * value, |local, i, out| {
+                let Local { scratch, found } = local;
+                let found = &mut found[..Partial::room(together, value)];
+                let task = task_of(i);
+                let next = (i + 1 < count).then(|| task_of(i + 1));
+                look(isa, how, sequences, (&task, next.as_ref()), q, scratch, found);
+                let sinks = how.sinks.map(|sinks| &sinks[task.heads]);
+                Found::within(found, together).finish(isa, sinks, out);
+            });
+            return;
+        }
         let found = &mut self.found[..count * room];
         pool.share_chunks(&mut self.locals, found, room, |local, i, found| {
             let task = task_of(i);
             let next = (i + 1 < count).then(|| task_of(i + 1));
             let found = &mut found[..Partial::room(task.rows.count * together, value)];
-            look(isa, how, sequences, (&task, next.as_ref()), q, local, found);
+            look(isa, how, sequences, (&task, next.as_ref()), q, &mut local.scratch, found);
         });
 
         let found = &self.found;
-        let width = how.heads * value;
         pool.share_chunks(&mut self.locals, out, ROWS_TOGETHER * width, |local, i, out| {
             for (out, row) in out.chunks_exact_mut(width).zip(i * ROWS_TOGETHER..) {
                 let rows = block_of(&|rows| rows.row <= row);
@@ -176,7 +198,7 @@ impl Attending {
                         Found::within(part, rows.count * together).queries(queries.clone())
                     });
                     let sinks = how.sinks.map(|sinks| &sinks[n * together..][..together]);
-                    let own = &mut local.span[..Partial::room(together, value)];
+                    let own = &mut local.scratch.span[..Partial::room(together, value)];
                     put_together(isa, together, parts, own, sinks, out);
                 }
             }
@@ -242,14 +264,14 @@ fn look(
     sequences: &[Sequence<'_>],
     (task, next): (&Task, Option<&Task>),
     q: &[f32],
-    local: &mut Local,
+    scratch: &mut Scratch,
     found: &mut [f32],
 ) {
     let Task { rows, heads, spans } = task.clone();
     let sequence = &sequences[rows.sequence];
     let KvShape { kv_heads, key, .. } = *sequence.cache.shape();
     let group = how.heads / kv_heads;
-    let Local { room, queries, span } = local;
+    let Scratch { room, queries, span } = scratch;
     let count = heads.len() * rows.count;
     // The queries of several rows lie apart.
     let of_row = |row: usize| &q[(rows.row + row) * how.width + heads.start * key..][..heads.len() * key];

@@ -18,7 +18,7 @@ use tensor::{RopeOrder, Scheme};
 
 use super::ceiling::{self, Ceiling};
 use super::product::Products;
-use super::{Attend, Backend, DeltaRule, Heads, Rotated, Sequence, delta};
+use super::{Attend, Backend, DeltaRule, Growth, Heads, Rotated, Sequence, delta};
 use crate::weights::{Linear, NormWeights, Projection};
 use crate::{Error, KvCache, Model};
 
@@ -340,36 +340,27 @@ impl Backend for Cpu {
         }
     }
 
-    fn rotate(&mut self, heads: &Heads, qk: &mut [f32], rows: usize) {
-        if heads.q_norm.is_none() && heads.k_norm.is_none() && heads.rotation.is_none() {
-            return;
-        }
-        let (isa, width) = (self.isa, heads.width);
-        self.pool.share_chunks(&mut self.locals, &mut qk[..rows * width], ROWS * width, |local, i, chunk| {
-            for (row, t) in chunk.chunks_exact_mut(width).zip(i * ROWS..) {
-                let (q, rest) = row.split_at_mut(heads.heads * heads.head_dim);
-                let k = &mut rest[..heads.kv_heads * heads.head_dim];
-                for (part, norm) in [(q, heads.q_norm), (k, heads.k_norm)] {
-                    if let Some(norm) = norm {
-                        for x in part.chunks_exact_mut(norm.weight.width()) {
-                            let before = &mut local.normed[..x.len()];
-                            before.copy_from_slice(x);
-                            normalise(isa, norm, before, x);
-                        }
-                    }
-                    for head in part.chunks_exact_mut(heads.head_dim) {
-                        if let Some(Rotated { cos, sin, pairs, first, order }) = heads.rotation {
-                            let (cos, sin) = (&cos[t * pairs..][..pairs], &sin[t * pairs..][..pairs]);
-                            let head = &mut head[first..first + 2 * pairs];
-                            match order {
-                                RopeOrder::Half => vector::rope_half(isa, head, cos, sin),
-                                RopeOrder::Interleaved => vector::rope_interleaved(isa, head, cos, sin),
-                            }
-                        }
-                    }
-                }
+    fn rotate(&mut self, heads: &Heads, qk: &mut [f32], first: usize) {
+        let isa = self.isa;
+        self.pool.share_chunks(&mut self.locals, qk, ROWS * heads.width, |local, i, qk| {
+            rotate_rows(isa, heads, qk, first + i * ROWS, &mut local.normed);
+        });
+    }
+
+    fn grow(&mut self, heads: &Heads, kv: [Range<usize>; 2], growths: &mut [Option<Growth<'_>>]) {
+        let isa = self.isa;
+        let is_small = |growth: &&mut Growth<'_>| growth.rows.len() <= ROWS * heads.width;
+        // Who writes keys attends to most of them.
+        self.pool.share_chunks(&mut self.locals, growths, 1, |local, _, growths| {
+            for growth in growths.iter_mut().flatten().filter(is_small) {
+                rotate_rows(isa, heads, growth.rows, growth.first_row(), &mut local.normed);
+                growth.take_rows(heads.width, &kv);
             }
         });
+        for growth in growths.iter_mut().flatten().filter(|growth| !is_small(growth)) {
+            self.rotate(heads, growth.rows, growth.first_row());
+            growth.take_rows(heads.width, &kv);
+        }
     }
 
     fn attend(&mut self, how: &Attend, sequences: &[Sequence], q: &[f32], out: &mut [f32]) {
@@ -474,6 +465,36 @@ fn fill(pool: &mut Pool, locals: &mut [Local], isa: Isa, filling: Filling<'_>, x
             part.fill(isa, x);
         }
     });
+}
+
+/// Norms and rotates the heads of rows of a pass, the first of which is `first`; `normed` is room for what is normed together.
+fn rotate_rows(isa: Isa, heads: &Heads<'_>, rows: &mut [f32], first: usize, normed: &mut [f32]) {
+    if heads.q_norm.is_none() && heads.k_norm.is_none() && heads.rotation.is_none() {
+        return;
+    }
+    for (row, t) in rows.chunks_exact_mut(heads.width).zip(first..) {
+        let (q, rest) = row.split_at_mut(heads.heads * heads.head_dim);
+        let k = &mut rest[..heads.kv_heads * heads.head_dim];
+        for (part, norm) in [(q, heads.q_norm), (k, heads.k_norm)] {
+            if let Some(norm) = norm {
+                for x in part.chunks_exact_mut(norm.weight.width()) {
+                    let before = &mut normed[..x.len()];
+                    before.copy_from_slice(x);
+                    normalise(isa, norm, before, x);
+                }
+            }
+            for head in part.chunks_exact_mut(heads.head_dim) {
+                if let Some(Rotated { cos, sin, pairs, first, order }) = heads.rotation {
+                    let (cos, sin) = (&cos[t * pairs..][..pairs], &sin[t * pairs..][..pairs]);
+                    let head = &mut head[first..first + 2 * pairs];
+                    match order {
+                        RopeOrder::Half => vector::rope_half(isa, head, cos, sin),
+                        RopeOrder::Interleaved => vector::rope_interleaved(isa, head, cos, sin),
+                    }
+                }
+            }
+        }
+    }
 }
 
 pub(super) fn normalise(isa: Isa, norm: &NormWeights, x: &[f32], out: &mut [f32]) {

@@ -208,6 +208,51 @@ pub struct Sequence<'a> {
     pub rows: usize,
 }
 
+/// New rows of a pass, and the cache that takes their keys and values.
+#[derive(Debug)]
+pub struct Growth<'a> {
+    /// What takes them.
+    pub cache: &'a mut KvCache,
+    /// Where it takes them: as many rows in all as `rows` has, in order.
+    pub pieces: &'a [Piece],
+    /// The rows, with the heads of each at its start.
+    pub rows: &'a mut [f32],
+}
+
+/// Rows of a pass that are of one sequence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The place in its cache that the first position of the sequence has.
+    pub first: usize,
+    /// Positions of the sequence before these rows.
+    pub position: usize,
+    /// Which rows of the pass.
+    pub rows: Range<usize>,
+}
+
+impl Growth<'_> {
+    /// The first of its rows in the pass.
+    fn first_row(&self) -> usize {
+        self.pieces.first().map_or(0, |piece| piece.rows.start)
+    }
+
+    /// Adds keys and values of the rows, of `width` elements each, to the cache; they are at `keys` and `values` in each row.
+    fn take_rows(&mut self, width: usize, [keys, values]: &[Range<usize>; 2]) {
+        let mut left = &*self.rows;
+        for piece in self.pieces {
+            let (rows, others) = left.split_at(piece.rows.len() * width);
+            left = others;
+            let rows = rows.chunks_exact(width);
+            let kv = rows.clone().map(|row| (&row[keys.clone()], &row[values.clone()]));
+            self.cache.skip_to(piece.first);
+            self.cache.extend(piece.first + piece.position, kv);
+            if let Some(observed) = self.cache.observed() {
+                observed.add(piece.position, rows);
+            }
+        }
+    }
+}
+
 /// The operations of layers.
 pub trait Backend: Send {
     /// The name, with the instruction set where there is a choice.
@@ -251,8 +296,17 @@ pub trait Backend: Send {
         }
     }
 
-    /// Norms and rotates the heads of q and k in place; `qk` is `[rows, heads.width]`.
-    fn rotate(&mut self, heads: &Heads, qk: &mut [f32], rows: usize);
+    /// Norms and rotates the heads of q and k in place; `qk` is `[rows, heads.width]`, of the rows of a pass from `first` on.
+    fn rotate(&mut self, heads: &Heads, qk: &mut [f32], first: usize);
+
+    /// Norms and rotates the heads of new rows in place, of `heads.width` elements each, and adds their keys and values to their
+    /// caches; a row has these at the places `kv`. None of `growths` is `None`.
+    fn grow(&mut self, heads: &Heads, kv: [Range<usize>; 2], growths: &mut [Option<Growth<'_>>]) {
+        for growth in growths.iter_mut().flatten() {
+            self.rotate(heads, growth.rows, growth.first_row());
+            growth.take_rows(heads.width, &kv);
+        }
+    }
 
     /// Softmax attention of each query head, each row over the positions of its sequence: `q` is `[rows, how.width]`, `out`
     /// `[rows, heads · elements of a value]`, with the rows of each of `sequences` in turn. Their caches have one shape.

@@ -88,9 +88,9 @@ impl Backend for Reference {
         }
     }
 
-    fn rotate(&mut self, heads: &Heads, qk: &mut [f32], rows: usize) {
+    fn rotate(&mut self, heads: &Heads, qk: &mut [f32], first: usize) {
         let d = heads.head_dim;
-        for (t, row) in qk.chunks_exact_mut(heads.width).enumerate().take(rows) {
+        for (row, t) in qk.chunks_exact_mut(heads.width).zip(first..) {
             let (q, rest) = row.split_at_mut(heads.heads * d);
             let k = &mut rest[..heads.kv_heads * d];
             for (part, norm) in [(&mut *q, heads.q_norm), (&mut *k, heads.k_norm)] {

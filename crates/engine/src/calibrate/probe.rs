@@ -11,7 +11,7 @@ use quant::Gram;
 use super::hadamard::{Signs, sign};
 use super::{Inputs, Part};
 use crate::KvCache;
-use crate::backend::{Attend, Backend, DeltaRule, Heads, Sequence};
+use crate::backend::{Attend, Backend, DeltaRule, Growth, Heads, Sequence};
 use crate::weights::{NormWeights, Projection};
 
 /// What is done beside each product.
@@ -184,8 +184,12 @@ impl Backend for Probed<'_> {
         }
     }
 
-    fn rotate(&mut self, heads: &Heads, qk: &mut [f32], rows: usize) {
-        self.backend.rotate(heads, qk, rows);
+    fn rotate(&mut self, heads: &Heads, qk: &mut [f32], first: usize) {
+        self.backend.rotate(heads, qk, first);
+    }
+
+    fn grow(&mut self, heads: &Heads, kv: [Range<usize>; 2], growths: &mut [Option<Growth<'_>>]) {
+        self.backend.grow(heads, kv, growths);
     }
 
     fn attend(&mut self, how: &Attend, sequences: &[Sequence], q: &[f32], out: &mut [f32]) {

@@ -145,9 +145,8 @@ impl Layer for Attention {
         let qkv = &mut pass.wide[..pass.rows * width];
         let mixed = &mut pass.narrow[..pass.rows * q];
         pass.backend.linear(&self.qkv, h, pass.rows, qkv);
-        pass.backend.rotate(&heads, qkv, pass.rows);
         let how = self.how(width);
-        pass.sequences.attend(pass.backend, &how, qkv, |row| (&row[q..q + kv], &row[q + kv..gate]), mixed);
+        pass.sequences.attend(pass.backend, &heads, &how, [q..q + kv, q + kv..gate], qkv, mixed);
         if self.gated {
             pass.backend.gate(qkv, width, gate, mixed);
         }

@@ -112,16 +112,16 @@ impl Layer for GatedDelta {
             norm: &self.norm,
             width,
         };
-        for segment in pass.sequences.segments {
-            let (sessions, branch) = (&mut *pass.sequences.sessions, pass.sequences.branch);
-            let (position, State::Recurrent(state)) = sessions.state_mut(segment.part, branch) else {
-                unreachable!("`state` has made it for this layer")
-            };
-            let rows = segment.tokens.len();
-            let state = state.advance(position, rows);
-            let x = &x[segment.row * width..][..rows * width];
-            pass.backend.delta(&rule, state, x, rows, &mut mixed[segment.row * values..][..rows * values]);
-        }
+        let Pass { sequences, backend, .. } = pass;
+        sequences.states_mut(|segments, position, state| {
+            let State::Recurrent(state) = state else { unreachable!("`state` has made it for this layer") };
+            for segment in segments {
+                let rows = segment.tokens.len();
+                let state = state.advance(position, rows);
+                let x = &x[segment.row * width..][..rows * width];
+                backend.delta(&rule, state, x, rows, &mut mixed[segment.row * values..][..rows * values]);
+            }
+        });
         pass.backend.linear(&self.output, mixed, pass.rows, out);
     }
 }

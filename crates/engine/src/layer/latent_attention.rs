@@ -199,11 +199,10 @@ impl Layer for LatentAttention {
         let (width, head_dim) = (sizes.keys, key);
         let rotation = Some(rotation);
         let rotated = Heads { heads, kv_heads: 1, head_dim, width, q_norm: None, k_norm: None, rotation };
-        pass.backend.rotate(&rotated, keys, rows);
 
         let mixed = &mut narrow[..rows * heads * latent];
         let how = self.how(width);
-        pass.sequences.attend(pass.backend, &how, keys, |row| (&row[heads * key..], &[]), mixed);
+        pass.sequences.attend(pass.backend, &rotated, &how, [heads * key..width, 0..0], keys, mixed);
 
         // Values of the latent vectors that were mixed.
         for (n, by_head) in by_head.chunks_exact_mut(rows * latent).enumerate() {

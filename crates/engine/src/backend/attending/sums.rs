@@ -4,7 +4,7 @@ use load::Pool;
 use quant::Isa;
 use quant::attention::{Attention, Weights, weights};
 
-use super::{Attending, Local, ROWS_TOGETHER, SPAN, blocks_of, rows_together};
+use super::{Attending, ROWS_TOGETHER, SPAN, Scratch, blocks_of, rows_together};
 use crate::backend::Attend;
 use crate::state::PAGE;
 use crate::{KvCache, KvShape};
@@ -28,14 +28,14 @@ impl Attending {
             while row < rows {
                 let first = before + row;
                 let count = (together - first % together).min(rows - row);
-                let queries = &mut local.queries[..count * group * key];
+                let queries = &mut local.scratch.queries[..count * group * key];
                 for (queries, q) in
                     queries.chunks_exact_mut(group * key).zip(q[row * how.width..].chunks_exact(how.width))
                 {
                     queries.copy_from_slice(&q[head * group * key..][..group * key]);
                 }
                 let rows = Rows { cache, head, first, count, heads: group };
-                add(isa, how, &rows, local, to);
+                add(isa, how, &rows, &mut local.scratch, to);
                 row += count;
             }
         });
@@ -54,9 +54,9 @@ struct Rows<'a> {
     heads: usize,
 }
 
-/// Adds the weights that the queries in `local` give to each position of `to`.
-fn add(isa: Isa, how: &Attend<'_>, rows: &Rows<'_>, local: &mut Local, to: &mut [f32]) {
-    let Local { room, queries, .. } = local;
+/// Adds the weights that the queries in `scratch` give to each position of `to`.
+fn add(isa: Isa, how: &Attend<'_>, rows: &Rows<'_>, scratch: &mut Scratch, to: &mut [f32]) {
+    let Scratch { room, queries, .. } = scratch;
     let KvShape { key, .. } = *rows.cache.shape();
     let queries = &queries[..rows.count * rows.heads * key];
     let how_each =
