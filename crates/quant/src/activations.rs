@@ -1,8 +1,10 @@
 //! Activations as the products take them.
 
+use crate::columns::ColumnsMut;
 use crate::isa::Isa;
 use crate::lanes::{Lanes, for_16_lanes};
 use std::fmt;
+use std::marker::PhantomData;
 
 /// Words that one row holds for each 32 of its values: eight of codes and four facts (see [`Activations`]).
 const WORDS: usize = 12;
@@ -112,7 +114,10 @@ impl Activations {
             "no room for {rows} rows of {k} activations"
         );
         (self.rows, self.k, self.forms) = (rows, k, forms);
-        Filling { words: &mut self.words[..words], floats: &mut self.floats[..floats], rows, k }
+        let words = &mut self.words[..words];
+        let places = Places { words: words.as_mut_ptr(), stride: k / 32 * WORDS, rows, block: 0 };
+        let floats = ColumnsMut::new(&mut self.floats[..floats], if forms.f32 { rows } else { 0 }, k);
+        Filling { places, floats, columns: k, forms, owner: PhantomData }
     }
 
     /// Rows that it holds now.
@@ -152,13 +157,31 @@ impl Activations {
     }
 }
 
-/// Rows of [`Activations`] that are still to be filled. Parts of it may be filled by different threads.
+/// Some rows and columns of [`Activations`] that are still to be filled. Parts of it may be filled by different threads.
 pub struct Filling<'a> {
-    words: &'a mut [u32],
-    floats: &'a mut [f32],
-    rows: usize,
-    k: usize,
+    places: Places,
+    /// No rows, if they are not asked for.
+    floats: ColumnsMut<'a>,
+    columns: usize,
+    forms: Forms,
+    owner: PhantomData<&'a mut [u32]>,
 }
+
+/// Where the codes of some rows and columns are.
+#[derive(Clone, Copy)]
+struct Places {
+    /// The first word of the first row.
+    words: *mut u32,
+    /// Words of a row.
+    stride: usize,
+    /// The rows from there on.
+    rows: usize,
+    /// The first block of columns.
+    block: usize,
+}
+
+// SAFETY: it is a `&mut` to the words of its rows and columns: no two reach the same one.
+unsafe impl Send for Filling<'_> {}
 
 impl fmt::Debug for Filling<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -169,7 +192,12 @@ impl fmt::Debug for Filling<'_> {
 impl<'a> Filling<'a> {
     /// Rows to fill.
     pub fn rows(&self) -> usize {
-        self.rows
+        self.places.rows
+    }
+
+    /// Columns to fill.
+    pub fn columns(&self) -> usize {
+        self.columns
     }
 
     /// The first `row` rows, and the others.
@@ -177,53 +205,110 @@ impl<'a> Filling<'a> {
     /// # Panics
     /// If `row` is more than there are, or not a multiple of 8.
     pub fn split_at(self, row: usize) -> (Filling<'a>, Filling<'a>) {
-        assert!(row <= self.rows && row.is_multiple_of(TILE), "row {row} of {}", self.rows);
-        let share = |empty: bool, of_one: usize| if empty { 0 } else { row * of_one };
-        let (words, more_words) = self.words.split_at_mut(share(self.words.is_empty(), self.k / 32 * WORDS));
-        let (floats, more_floats) = self.floats.split_at_mut(share(self.floats.is_empty(), self.k));
+        let Places { words, stride, rows, .. } = self.places;
+        assert!(row <= rows && row.is_multiple_of(TILE), "row {row} of {rows}");
+        // No rows keep their start.
+        let offset = if self.forms.int8 && row < rows { row * stride } else { 0 };
+        // SAFETY: `offset` is 0, or where the tile of one of our rows begins.
+        let words = unsafe { words.add(offset) };
+        let (floats, more_floats) = self.floats.split_at_row(if self.forms.f32 { row } else { 0 });
         (
-            Filling { words, floats, rows: row, k: self.k },
-            Filling { words: more_words, floats: more_floats, rows: self.rows - row, k: self.k },
+            Filling { places: Places { rows: row, ..self.places }, floats, ..self },
+            Filling {
+                places: Places { words, rows: rows - row, ..self.places },
+                floats: more_floats,
+                ..self
+            },
         )
     }
 
-    /// Takes `x`, `[rows, k]`.
+    /// The first `column` columns, and the others.
+    ///
+    /// # Panics
+    /// If `column` is more than there are, or not a multiple of 32.
+    pub fn split_at_column(self, column: usize) -> (Filling<'a>, Filling<'a>) {
+        assert!(column <= self.columns && column.is_multiple_of(32), "column {column} of {}", self.columns);
+        let (floats, more_floats) = self.floats.split_at(column);
+        let others = Places { block: self.places.block + column / 32, ..self.places };
+        (
+            Filling { floats, columns: column, ..self },
+            Filling { places: others, floats: more_floats, columns: self.columns - column, ..self },
+        )
+    }
+
+    /// Takes `x`, `[rows, columns]`.
     ///
     /// # Panics
     /// If `x` has another length.
-    pub fn fill(self, isa: Isa, x: &[f32]) {
-        assert_eq!(x.len(), self.rows * self.k, "{} rows of {} activations", self.rows, self.k);
-        if !self.floats.is_empty() {
-            self.floats.copy_from_slice(x);
+    pub fn fill(mut self, isa: Isa, x: &[f32]) {
+        assert_eq!(
+            x.len(),
+            self.rows() * self.columns,
+            "{} rows of {} activations",
+            self.rows(),
+            self.columns
+        );
+        self.fill_rows(isa, 0, x);
+    }
+
+    /// Takes `x`, `[rows, columns]`, of the rows from `first` on.
+    ///
+    /// # Panics
+    /// If there are fewer rows, `first` is not a multiple of 4, or `x` ends neither after four rows nor with the last.
+    pub fn fill_rows(&mut self, isa: Isa, first: usize, x: &[f32]) {
+        let count = x.len().checked_div(self.columns).unwrap_or(0);
+        let end = first + count;
+        assert!(
+            x.len() == count * self.columns && end <= self.rows(),
+            "{} activations for the rows from {first} to {}, of {}",
+            x.len(),
+            self.rows(),
+            self.columns
+        );
+        assert!(
+            first.is_multiple_of(HALF) && (end == self.rows() || end.is_multiple_of(HALF)),
+            "the rows {first}..{end}"
+        );
+        if count == 0 {
+            return;
         }
-        if !self.words.is_empty() {
-            // SAFETY: the instructions are there, since an `Isa` is a witness of its own.
-            unsafe { quantise_of(isa)(x, self.k, self.words) }
+        if self.forms.f32 {
+            for (row, x) in (first..end).zip(x.chunks_exact(self.columns)) {
+                self.floats.row_mut(row).copy_from_slice(x);
+            }
+        }
+        if self.forms.int8 {
+            // SAFETY: the instructions are there, since an `Isa` is a witness of its own. The words of the rows are ours.
+            unsafe { quantise_of(isa)(x, self.columns, first, self.places) }
         }
     }
 }
 
 for_16_lanes! {
-    /// Codes of `x`, `[rows, k]`, in tiles and then row by row. There are 12 words for each 32 values.
-    fn quantise_of<>(x: &[f32], k: usize, words: &mut [u32]) = quantise
+    /// Codes of `x`, `[rows, columns]`, of the rows from `first` on. There are 12 words for each 32 values.
+    fn quantise_of<>(x: &[f32], columns: usize, first: usize, to: Places) = quantise
 }
 
 /// # Safety
-/// As [`Lanes`].
+/// As [`Lanes`]; and the words of these rows and columns are the caller's alone.
 #[inline(always)]
-unsafe fn quantise<V: Lanes>(x: &[f32], k: usize, words: &mut [u32]) {
-    let [tiled, half, _] = tiles(x.len() / k);
-    let stride = k / 32 * WORDS;
-    let (tiles, singles) = words.split_at_mut((tiled + half / HALF * TILE) * stride);
-    let (in_tiles, left_over) = x.split_at((tiled + half) * k);
-    // SAFETY: as this function.
+unsafe fn quantise<V: Lanes>(x: &[f32], columns: usize, first: usize, to: Places) {
+    let Places { words, stride, rows, block } = to;
+    let [tiled, half, _] = tiles(rows);
+    let in_tiles = (tiled + half).saturating_sub(first).min(x.len() / columns);
+    let (in_tiles, left_over) = x.split_at(in_tiles * columns);
+    // SAFETY: as this function. There are `stride` words for each row, and those of a tile are `TILE * stride`.
     unsafe {
-        for (i, x) in in_tiles.chunks_exact(HALF * k).enumerate() {
-            let row = i * HALF;
-            quantise_half::<V>(x, k, &mut tiles[row / TILE * TILE * stride..][row % TILE * WORDS..]);
+        for (i, x) in in_tiles.chunks_exact(HALF * columns).enumerate() {
+            let row = first + i * HALF;
+            let start = row / TILE * TILE * stride + row % TILE * WORDS;
+            quantise_half::<V>(x, columns, words.add(start + block * (TILE * WORDS)));
         }
-        for (x, words) in left_over.chunks_exact(k).zip(singles.chunks_exact_mut(stride)) {
-            for (x, words) in x.as_chunks::<32>().0.iter().zip(words.as_chunks_mut::<WORDS>().0) {
+        let first = first.max(tiled + half);
+        for (x, row) in left_over.chunks_exact(columns).zip(first..) {
+            let start = words.add((row + half) * stride + block * WORDS);
+            for (i, x) in x.as_chunks::<32>().0.iter().enumerate() {
+                let words = std::slice::from_raw_parts_mut(start.add(i * WORDS), WORDS);
                 let (codes, facts) = words.split_at_mut(8);
                 facts.copy_from_slice(&quantise_block::<V>(x, codes));
             }
@@ -231,16 +316,18 @@ unsafe fn quantise<V: Lanes>(x: &[f32], k: usize, words: &mut [u32]) {
     }
 }
 
-/// Half a tile, whose first words are those of `words`: `x` is `[4, k]`.
+/// Half a tile, whose first block has its words at `words`: `x` is `[4, k]`.
 ///
 /// # Safety
-/// As [`Lanes`].
+/// As [`Lanes`]; and the words of half of each of `k / 32` blocks, which are a tile's words apart, are the caller's alone.
 #[inline(always)]
-unsafe fn quantise_half<V: Lanes>(x: &[f32], k: usize, words: &mut [u32]) {
-    assert!(x.len() == HALF * k && words.len() > (k / 32 - 1) * (TILE * WORDS) + HALF * WORDS - 1);
+unsafe fn quantise_half<V: Lanes>(x: &[f32], k: usize, words: *mut u32) {
+    assert!(x.len() == HALF * k);
     let rows: [&[[f32; 32]]; HALF] = std::array::from_fn(|t| x[t * k..][..k].as_chunks().0);
-    for (i, words) in words.chunks_mut(TILE * WORDS).enumerate().take(k / 32) {
-        let (codes, facts) = words[..HALF * WORDS].split_at_mut(HALF * 8);
+    for i in 0..k / 32 {
+        // SAFETY: as this function.
+        let words = unsafe { std::slice::from_raw_parts_mut(words.add(i * (TILE * WORDS)), HALF * WORDS) };
+        let (codes, facts) = words.split_at_mut(HALF * 8);
         let (facts, _) = facts.as_chunks_mut::<HALF>();
         // SAFETY: loads and stores as in `quantise_block`, of four rows.
         unsafe {

@@ -58,6 +58,19 @@ impl<'a> ColumnsMut<'a> {
         (ColumnsMut { columns: column, ..self }, ColumnsMut { start, columns: self.columns - column, ..self })
     }
 
+    /// The first `row` rows, and the others.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    pub fn split_at_row(self, row: usize) -> (Self, Self) {
+        assert!(row <= self.rows, "row {row} of {}", self.rows);
+        // No rows keep their start, as no columns do.
+        let offset = if row == self.rows { 0 } else { row * self.stride };
+        // SAFETY: `offset` is 0, or where one of our rows begins.
+        let start = unsafe { self.start.add(offset) };
+        (ColumnsMut { rows: row, ..self }, ColumnsMut { start, rows: self.rows - row, ..self })
+    }
+
     /// The same view for a shorter time.
     pub fn reborrow(&mut self) -> ColumnsMut<'_> {
         ColumnsMut { owner: PhantomData, ..*self }
@@ -91,6 +104,18 @@ mod tests {
         for row in data.chunks(5) {
             assert_eq!(row, [1.0, 1.0, 2.0, 2.0, 2.0]);
         }
+    }
+
+    #[test]
+    fn rows_of_a_view_are_disjoint() {
+        let mut data = [0.0; 3 * 4];
+        let (_, right) = ColumnsMut::new(&mut data, 3, 4).split_at(1);
+        let (mut above, below) = right.split_at_row(1);
+        let (mut below, none) = below.split_at_row(2);
+        (0..2).for_each(|row| below.row_mut(row).fill(2.0));
+        above.row_mut(0).fill(1.0);
+        assert_eq!((none.rows(), none.columns()), (0, 3));
+        assert_eq!(data[..], [0.0, 1.0, 1.0, 1.0, 0.0, 2.0, 2.0, 2.0, 0.0, 2.0, 2.0, 2.0]);
     }
 
     #[test]

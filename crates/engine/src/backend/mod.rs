@@ -8,6 +8,7 @@ mod attending;
 mod ceiling;
 mod cpu;
 mod delta;
+mod kernels;
 mod product;
 mod reference;
 mod tune;
@@ -125,6 +126,35 @@ impl Attend<'_> {
         let width = table.len() / self.heads;
         let place = (key + width / 2).saturating_sub(position).min(width - 1);
         table[head * width + place]
+    }
+}
+
+/// A feed-forward network: `down(act(gate(x)) · up(x))`, or `down(act(up(x)))`.
+#[derive(Clone, Copy, Debug)]
+pub struct Mlp<'a> {
+    /// Applied to the gate, or to up where there is no gate.
+    pub activation: Activation,
+    /// Whether there is a gate.
+    pub is_gated: bool,
+    /// Gate (if any) and up.
+    pub gate_up: &'a Arc<Projection>,
+    /// Back to what it was given.
+    pub down: &'a Arc<Projection>,
+}
+
+impl Mlp<'_> {
+    /// The network in its steps, as [`Backend::feed_forward`] has it.
+    fn run<B: Backend + ?Sized>(
+        &self,
+        backend: &mut B,
+        x: &[f32],
+        rows: usize,
+        [wide, narrow]: [&mut [f32]; 2],
+        out: &mut [f32],
+    ) {
+        backend.linear(self.gate_up, x, rows, wide);
+        backend.activate(self.activation, self.is_gated, wide, rows, narrow);
+        backend.linear(self.down, narrow, rows, out);
     }
 }
 
@@ -325,6 +355,19 @@ pub trait Backend: Send {
 
     /// `out = act(gate) * up`, or `act(up)` without a gate. `x` is `[rows, gate | up]`, `out` `[rows, width]`.
     fn activate(&mut self, act: Activation, gated: bool, x: &[f32], rows: usize, out: &mut [f32]);
+
+    /// A feed-forward network: `x` is `[rows, in]`, `out` `[rows, out]`. `room` is for the results of its first matrices, and for what is
+    /// activated: of each the values of all rows.
+    fn feed_forward(
+        &mut self,
+        mlp: &Mlp<'_>,
+        x: &[f32],
+        rows: usize,
+        room: [&mut [f32]; 2],
+        out: &mut [f32],
+    ) {
+        mlp.run(self, x, rows, room, out);
+    }
 
     /// `x += scale · y`.
     fn add(&mut self, x: &mut [f32], y: &[f32], scale: f32);

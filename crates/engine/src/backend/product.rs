@@ -6,7 +6,7 @@ use std::sync::Arc;
 use load::{Pool, Race, Task};
 use quant::{Activations, ColumnsMut, Isa};
 
-use super::cpu::{FeatureRange, Kernels, PARTS};
+use super::kernels::{FeatureRange, Kernels, PARTS};
 use crate::weights::{Linear, Projection};
 
 /// Bytes of weights that one item reads, about: some microseconds, so that a thread that is stopped holds little, and memory is

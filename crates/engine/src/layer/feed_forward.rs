@@ -6,6 +6,7 @@ use model::{Activation, Computes};
 
 use super::{Layer, Pass};
 use crate::Error;
+use crate::backend::Mlp;
 use crate::build::{Builder, unsaid};
 use crate::weights::Projection;
 
@@ -57,8 +58,8 @@ impl Layer for FeedForward {
     fn run(&self, pass: &mut Pass<'_>, h: &[f32], out: &mut [f32]) {
         let gate_up = &mut pass.wide[..pass.rows * self.gate_up.out];
         let activated = &mut pass.narrow[..pass.rows * self.down.input];
-        pass.backend.linear(&self.gate_up, h, pass.rows, gate_up);
-        pass.backend.activate(self.activation, self.gated, gate_up, pass.rows, activated);
-        pass.backend.linear(&self.down, activated, pass.rows, out);
+        let FeedForward { activation, gated: is_gated, gate_up: first, down } = self;
+        let mlp = Mlp { activation: *activation, is_gated: *is_gated, gate_up: first, down };
+        pass.backend.feed_forward(&mlp, h, pass.rows, [gate_up, activated], out);
     }
 }

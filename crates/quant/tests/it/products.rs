@@ -265,6 +265,48 @@ fn activations_filled_in_parts_are_those_filled_at_once() {
 }
 
 #[test]
+fn activations_filled_by_columns_and_rows_are_those_filled_at_once() {
+    let k = 96;
+    let kernels = [("q5_1", Isa::Scalar), ("f32", Isa::Scalar)];
+    for tokens in [1, 3, 4, 7, 8, 12, 23] {
+        let x: Vec<f32> = Noise(18).floats(tokens * k);
+        let forms = Forms::INT8.union(Forms::F32);
+        let products = |acts: &Activations| {
+            kernels.map(|(scheme, isa)| {
+                let w = Noise(19).matrix(scheme, 8, k);
+                let kernel = quant::kernel(&quant::scheme(scheme).unwrap(), isa).unwrap();
+                let mut y = vec![0.0; tokens * 8];
+                let y_columns = ColumnsMut::new(&mut y, tokens, 8);
+                kernel.run(Matrix { planes: &w.get(), rows: 8, k }, 0..8, acts, y_columns);
+                bits(&y)
+            })
+        };
+        let mut whole = Activations::new(tokens, k);
+        whole.fill(Isa::Scalar, &x, tokens, k, forms);
+        for isa in Isa::available() {
+            let mut parts = Activations::new(tokens, k);
+            let (left, right) = parts.begin(tokens, k, forms).split_at_column(64);
+            assert_eq!((left.columns(), right.columns(), right.rows()), (64, 32, tokens));
+            for (mut part, columns) in [(right, 64..96), (left, 0..64)] {
+                for first in (0..tokens).step_by(4).rev() {
+                    let rows = x[first * k..].chunks_exact(k).take(4);
+                    let values: Vec<f32> = rows.flat_map(|row| &row[columns.clone()]).copied().collect();
+                    part.fill_rows(isa, first, &values);
+                }
+            }
+            assert_eq!(products(&parts), products(&whole), "{tokens} rows, {}", isa.name());
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "the rows 4..7")]
+fn part_of_a_tile_is_refused() {
+    let mut some = Activations::new(8, 32);
+    some.begin(8, 32, Forms::INT8).fill_rows(Isa::Scalar, 4, &[0.0; 3 * 32]);
+}
+
+#[test]
 #[should_panic(expected = "in groups of 16")]
 fn part_of_an_interleaved_group_is_refused() {
     product(Isa::Scalar, "q4_0.r16", &Planes(vec![vec![0; 2 * 576]]), 64, &(0..8), &[0.0; 64]);
