@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn only_what_is_clearly_faster_is_taken() {
-        let [table, other, third, _] = Access::ways();
+        let [table, other, third, ..] = Access::ways();
         let tried = |ratios: [f64; 3]| {
             let ways = [table, other, third].into_iter().zip(ratios);
             best(
