@@ -217,7 +217,9 @@ impl Backend for Cpu {
         });
         for growth in growths.iter_mut().flatten().filter(|growth| !is_small(growth)) {
             self.rotate(heads, growth.rows, growth.first_row());
-            growth.take_rows(heads.width, &kv);
+            growth.take_rows_by(heads.width, &kv, &mut |parts, write| {
+                self.team.share(parts, 1, |_, _, parts| parts.iter_mut().flatten().for_each(write));
+            });
         }
     }
 

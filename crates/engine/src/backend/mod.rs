@@ -20,7 +20,7 @@ use std::sync::Arc;
 use model::Activation;
 use tensor::{RopeOrder, ValueOrder};
 
-use crate::state::RecurrentShape;
+use crate::state::{RecurrentShape, ShareParts};
 use crate::weights::{NormWeights, Projection};
 use crate::{Error, KvCache};
 use load::Tensor;
@@ -267,7 +267,12 @@ impl Growth<'_> {
     }
 
     /// Adds keys and values of the rows, of `width` elements each, to the cache; they are at `keys` and `values` in each row.
-    fn take_rows(&mut self, width: usize, [keys, values]: &[Range<usize>; 2]) {
+    fn take_rows(&mut self, width: usize, kv: &[Range<usize>; 2]) {
+        self.take_rows_by(width, kv, &mut |parts, write| parts.iter_mut().flatten().for_each(write));
+    }
+
+    /// The same, where `share` gives parts of the cache to threads.
+    fn take_rows_by(&mut self, width: usize, [keys, values]: &[Range<usize>; 2], share: &mut ShareParts<'_>) {
         let mut left = &*self.rows;
         for piece in self.pieces {
             let (rows, others) = left.split_at(piece.rows.len() * width);
@@ -275,7 +280,7 @@ impl Growth<'_> {
             let rows = rows.chunks_exact(width);
             let kv = rows.clone().map(|row| (&row[keys.clone()], &row[values.clone()]));
             self.cache.skip_to(piece.first);
-            self.cache.extend(piece.first + piece.position, kv);
+            self.cache.extend_by(piece.first + piece.position, kv, share);
             if let Some(observed) = self.cache.observed() {
                 observed.add(piece.position, rows);
             }

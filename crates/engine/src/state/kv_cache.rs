@@ -40,8 +40,6 @@ pub struct KvCache {
     sealed: usize,
     /// Keys or values of a head and page, while they are coded.
     decoded: Vec<f32>,
-    /// A key or value in binary16.
-    halves: Vec<u16>,
     /// Results are the same on all of them.
     isa: Isa,
 }
@@ -78,7 +76,6 @@ impl KvCache {
             full: pages(counts.full, &|of, width| of.full_bytes(kind, width)).ok_or_else(too_large)?,
             coded: pages(counts.coded, &coded).ok_or_else(too_large)?,
             decoded: if counts.coded > 0 { vec![0.0; shape.head_elements()] } else { vec![] },
-            halves: vec![0; shape.key.max(shape.value)],
             shape,
             kind,
             capacity,
@@ -190,33 +187,37 @@ impl KvCache {
 
     /// Writes the keys and values of the next positions: those from `position` on, which has been reached. Each row has
     /// `[kv_heads, elements]` of each; values that are part of the keys are not asked for.
-    pub(crate) fn extend<'a>(&mut self, position: usize, rows: impl Iterator<Item = (&'a [f32], &'a [f32])>) {
+    pub(crate) fn extend<'a>(
+        &mut self,
+        position: usize,
+        rows: impl ExactSizeIterator<Item = (&'a [f32], &'a [f32])> + Clone + Sync,
+    ) {
+        self.extend_by(position, rows, &mut |parts, write| parts.iter_mut().flatten().for_each(write));
+    }
+
+    /// The same, of parts that may be written by any threads: `share` is to give each part that it is given to the function.
+    pub(crate) fn extend_by<'a>(
+        &mut self,
+        position: usize,
+        rows: impl ExactSizeIterator<Item = (&'a [f32], &'a [f32])> + Clone + Sync,
+        share: &mut ShareParts<'_>,
+    ) {
         assert!(self.reaches(position), "{position} after {}", self.len);
         self.truncate(position);
-        let (shape, kind, isa) = (self.shape, self.kind, self.isa);
-        for (keys, values) in rows {
-            assert!(self.len < self.capacity);
-            let (page, at) = (self.len / PAGE, self.len % PAGE);
-            self.full.write(page);
-            for (of, width) in shape.parts() {
-                let from = match of {
-                    Of::Keys => keys,
-                    Of::Values => values,
-                };
-                assert!(from.len() == shape.kv_heads * width);
-                for (head, from) in from.chunks_exact(width).enumerate() {
-                    let to = self.full.part_mut(page, part(&shape, of, head));
-                    if kind == KvKind::F32 {
-                        put(of, at, from, floats_mut(to));
-                    } else {
-                        let narrowed = &mut self.halves[..width];
-                        narrow(isa, from, narrowed);
-                        put(of, at, narrowed, halves_mut(to));
-                    }
-                }
-            }
-            self.len += 1;
-        }
+        let positions = self.len..self.len + rows.len();
+        assert!(positions.end <= self.capacity);
+        let pages = positions.start / PAGE..positions.end.div_ceil(PAGE);
+        assert!(pages.len() <= self.full.count());
+        pages.for_each(|page| self.full.write(page));
+        let (kind, isa, kv_heads, places) = (self.kind, self.isa, self.shape.kv_heads, self.full.count());
+        let heads =
+            self.shape.parts().flat_map(|(of, width)| (0..kv_heads).map(move |head| (of, width, head)));
+        let new = heads.zip(self.full.parts_mut()).map(|((of, width, head), words)| {
+            let (elements, positions) = (head * width..(head + 1) * width, positions.clone());
+            NewPart { of, elements, words, places, positions, kind, isa }
+        });
+        give(new, &|part| part.put(rows.clone()), share);
+        self.len = positions.end;
         while self.has_codes() && self.sealed < coded_before(self.len.saturating_sub(1)) {
             self.seal(self.sealed);
             self.sealed += 1;
@@ -392,14 +393,77 @@ impl KvCache {
     }
 }
 
-/// Writes a key or value to place `at` of a page.
-fn put<T: Copy>(of: Of, at: usize, from: &[T], page: &mut [T]) {
+/// Gives `parts` to `write` by `share`.
+fn give<'a>(
+    mut parts: impl Iterator<Item = NewPart<'a>>,
+    write: &(dyn Fn(&mut NewPart<'_>) + Sync),
+    share: &mut ShareParts<'_>,
+) {
+    loop {
+        let mut some = [const { None }; PARTS_TOGETHER];
+        let count = some.iter_mut().zip(&mut parts).map(|(to, part)| *to = Some(part)).count();
+        if count == 0 {
+            return;
+        }
+        share(&mut some[..count], write);
+    }
+}
+
+/// Parts of a cache that are written together at most.
+const PARTS_TOGETHER: usize = 64;
+
+/// What gives parts to a function, on any threads; none of them is `None`.
+pub(crate) type ShareParts<'a> =
+    dyn FnMut(&mut [Option<NewPart<'_>>], &(dyn Fn(&mut NewPart<'_>) + Sync)) + 'a;
+
+/// The keys or values of one head at new positions, to be written.
+pub(crate) struct NewPart<'a> {
+    of: Of,
+    /// Which of the elements of all heads.
+    elements: Range<usize>,
+    /// `[places, words of a page]`: page `p` is at the place `p` modulo their number.
+    words: &'a mut [u32],
+    places: usize,
+    positions: Range<usize>,
+    kind: KvKind,
+    isa: Isa,
+}
+
+impl NewPart<'_> {
+    /// Takes keys and values of all heads, for each position.
+    fn put<'r>(&mut self, rows: impl Iterator<Item = (&'r [f32], &'r [f32])>) {
+        let words = self.words.len() / self.places;
+        for (position, (keys, values)) in self.positions.clone().zip(rows) {
+            let from = match self.of {
+                Of::Keys => &keys[self.elements.clone()],
+                Of::Values => &values[self.elements.clone()],
+            };
+            let page = &mut self.words[position / PAGE % self.places * words..][..words];
+            if self.kind == KvKind::F32 {
+                put(self.of, position % PAGE, (0, from), from.len(), floats_mut(page));
+                continue;
+            }
+            let page = halves_mut(page);
+            for (group, some) in from.chunks(GROUP).enumerate() {
+                let mut narrowed = [0; GROUP];
+                let narrowed = &mut narrowed[..some.len()];
+                narrow(self.isa, some, narrowed);
+                put(self.of, position % PAGE, (group * GROUP, narrowed), from.len(), page);
+            }
+        }
+    }
+}
+
+/// Writes some elements of a key or value, from `first` on, of `width` elements in all, to place `at` of a page.
+fn put<T: Copy>(of: Of, at: usize, (first, from): (usize, &[T]), width: usize, page: &mut [T]) {
     match of {
-        Of::Keys => page.chunks_exact_mut(PAGE).zip(from).for_each(|(channel, x)| channel[at] = *x),
+        Of::Keys => {
+            let channels = page[first * PAGE..].chunks_exact_mut(PAGE);
+            channels.zip(from).for_each(|(channel, x)| channel[at] = *x);
+        }
         Of::Values => {
-            let width = from.len();
             for (group, from) in from.chunks(GROUP).enumerate() {
-                let place = value_place(width, at, group * GROUP);
+                let place = value_place(width, at, first + group * GROUP);
                 page[place..place + from.len()].copy_from_slice(from);
             }
         }

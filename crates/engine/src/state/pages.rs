@@ -119,6 +119,17 @@ impl Pages {
         &mut bytemuck::cast_slice_mut(&mut self.own)[own]
     }
 
+    /// The room of each part, in which pages may be [written](Self::write): `[places, words of the part]`.
+    pub(super) fn parts_mut(&mut self) -> impl Iterator<Item = &mut [u32]> {
+        let mut left: &mut [u32] = bytemuck::cast_slice_mut(&mut self.own);
+        let count = self.shared.len();
+        self.before.windows(2).map(move |part| {
+            let (mine, others) = std::mem::take(&mut left).split_at_mut((part[1] - part[0]) * count);
+            left = others;
+            mine
+        })
+    }
+
     /// Makes a page ready to be written: one that is there, or the next one, whose content is arbitrary and takes the place of
     /// the first.
     pub(super) fn write(&mut self, page: usize) {
