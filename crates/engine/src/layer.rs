@@ -190,6 +190,9 @@ pub(crate) struct Sequences<'a> {
     pub(crate) branch: usize,
 }
 
+/// Sequences of most passes, for which little room is cleared.
+const FEW: usize = 8;
+
 impl Sequences<'_> {
     /// Gives `each` the states for the branch that runs now, to be written: the segments of one, and the positions filled before them.
     pub(crate) fn states_mut<'s>(&'s mut self, mut each: impl FnMut(&'s [Segment], usize, &'s mut State)) {
@@ -214,23 +217,11 @@ impl Sequences<'_> {
         q: &mut [f32],
         out: &mut [f32],
     ) {
-        let mut pieces = [const { Piece { first: 0, position: 0, rows: 0..0 } }; BATCH];
-        for (piece, segment) in pieces.iter_mut().zip(self.segments) {
-            let first = self.sessions.first_page(segment.part) * PAGE;
-            let (position, _) = self.sessions.state(segment.part, self.branch);
-            *piece = Piece { first, position, rows: segment.rows() };
+        if self.segments.len() <= FEW {
+            self.grow::<FEW>(backend, heads, how.width, [keys, values], q);
+        } else {
+            self.grow::<BATCH>(backend, heads, how.width, [keys, values], q);
         }
-        let mut growths = [const { None }; BATCH];
-        let (mut count, mut pieces, mut rows) = (0, &pieces[..self.segments.len()], &mut *q);
-        self.states_mut(|segments, _, state| {
-            let State::Kv(cache) = state else { unreachable!("`state` has made a cache for this layer") };
-            let (mine, others) = pieces.split_at(segments.len());
-            let of_mine = segments.iter().map(|segment| segment.tokens.len()).sum::<usize>();
-            let (q, left) = std::mem::take(&mut rows).split_at_mut(of_mine * how.width);
-            growths[count] = Some(Growth { cache, pieces: mine, rows: q });
-            (count, pieces, rows) = (count + 1, others, left);
-        });
-        backend.grow(heads, [keys, values], &mut growths[..count]);
         let sequence = |segment: &Segment| {
             let (position, State::Kv(cache)) = self.sessions.state(segment.part, self.branch) else {
                 unreachable!("`state` has made a cache for this layer")
@@ -239,6 +230,34 @@ impl Sequences<'_> {
             Sequence { cache, first_page, position: cache.place(position), rows: segment.tokens.len() }
         };
         self.attend_to(backend, how, q, sequence, out);
+    }
+
+    /// Norms and rotates the heads of rows of `width` elements, and adds keys and values to the caches, of `N` segments at most.
+    fn grow<const N: usize>(
+        &mut self,
+        backend: &mut dyn Backend,
+        heads: &Heads<'_>,
+        width: usize,
+        kv: [Range<usize>; 2],
+        q: &mut [f32],
+    ) {
+        let mut pieces = [const { Piece { first: 0, position: 0, rows: 0..0 } }; N];
+        for (piece, segment) in pieces.iter_mut().zip(self.segments) {
+            let first = self.sessions.first_page(segment.part) * PAGE;
+            let (position, _) = self.sessions.state(segment.part, self.branch);
+            *piece = Piece { first, position, rows: segment.rows() };
+        }
+        let mut growths = [const { None }; N];
+        let (mut count, mut pieces, mut rows) = (0, &pieces[..self.segments.len()], &mut *q);
+        self.states_mut(|segments, _, state| {
+            let State::Kv(cache) = state else { unreachable!("`state` has made a cache for this layer") };
+            let (mine, others) = pieces.split_at(segments.len());
+            let of_mine = segments.iter().map(|segment| segment.tokens.len()).sum::<usize>();
+            let (q, left) = std::mem::take(&mut rows).split_at_mut(of_mine * width);
+            growths[count] = Some(Growth { cache, pieces: mine, rows: q });
+            (count, pieces, rows) = (count + 1, others, left);
+        });
+        backend.grow(heads, kv, &mut growths[..count]);
     }
 
     /// Attends to what the sessions of all rows have heard. Rows `q` are their queries.
@@ -267,7 +286,14 @@ impl Sequences<'_> {
         out: &mut [f32],
     ) {
         let Some(first) = self.segments.first().map(&sequence) else { return };
-        let mut sequences = [first; BATCH];
+        let (mut few, mut many);
+        let sequences = if self.segments.len() <= FEW {
+            few = [first; FEW];
+            &mut few[..]
+        } else {
+            many = [first; BATCH];
+            &mut many[..]
+        };
         for (to, segment) in sequences.iter_mut().zip(self.segments) {
             *to = sequence(segment);
         }

@@ -27,7 +27,7 @@ impl Access {
         *CHOSEN
     }
 
-    /// The ways that differ on some processor.
+    /// The ways to try: those of the table, and each with the other number of places.
     pub fn ways() -> [Access; 6] {
         let way = |ahead, streams| Access { ahead, streams };
         [way(0, 1), way(0, 2), way(4096, 1), way(4096, 2), way(6144, 1), way(6144, 2)]

@@ -80,11 +80,17 @@ impl fmt::Debug for Activations {
 impl Activations {
     /// Room for up to `max_rows` rows of up to `max_k` values.
     pub fn new(max_rows: usize, max_k: usize) -> Self {
+        let floats = vec![0.0; max_rows * max_k];
+        Activations { floats, ..Activations::of_codes(max_rows, max_k) }
+    }
+
+    /// The same, for codes alone.
+    pub fn of_codes(max_rows: usize, max_k: usize) -> Self {
         // Half a tile takes the room of a whole one, and three rows may be left over.
         let most = if max_rows < HALF { max_rows } else { max_rows.next_multiple_of(TILE) + HALF - 1 };
         Activations {
             words: vec![0; most * (max_k / 32) * WORDS],
-            floats: vec![0.0; max_rows * max_k],
+            floats: vec![],
             rows: 0,
             k: 0,
             forms: Forms::default(),
@@ -254,7 +260,7 @@ impl<'a> Filling<'a> {
     /// Takes `x`, `[rows, columns]`, of the rows from `first` on.
     ///
     /// # Panics
-    /// If there are fewer rows, `first` is not a multiple of 4, or `x` ends neither after four rows nor with the last.
+    /// If there are fewer rows, `first` is not a multiple of 4, or `x` has neither a multiple of four rows nor all that are left.
     pub fn fill_rows(&mut self, isa: Isa, first: usize, x: &[f32]) {
         let count = x.len().checked_div(self.columns).unwrap_or(0);
         let end = first + count;

@@ -27,6 +27,8 @@ use team::{Local, Team};
 
 /// Rows of activations that one part takes where rows are independent.
 const ROWS: usize = 4;
+/// Rows of a sequence that one thread takes alone: more are shared out.
+pub(super) const ALONE: usize = 16;
 /// Values that one part takes where each is independent: less is not worth waking anyone.
 const PART_VALUES: usize = 8 << 10;
 
@@ -63,7 +65,7 @@ impl Cpu {
     /// # Errors
     /// If a matrix is stored in a scheme that has no kernel.
     pub fn new(pool: Pool, isa: Isa, access: Access, model: &Model) -> Result<Cpu, Error> {
-        Cpu::of_rows(pool, isa, access, model, model.rows())
+        Cpu::of_rows(pool, isa, access, model, model.rows(), false)
     }
 
     /// A backend for a [`Sequencer`](crate::Sequencer), for passes of [`rows`](crate::Sequencer::rows) rows. Vectors are compared by
@@ -79,7 +81,7 @@ impl Cpu {
         model: &Model,
         rows: usize,
     ) -> Result<Cpu, Error> {
-        let mut cpu = Cpu::of_rows(pool, isa, access, model, rows)?;
+        let mut cpu = Cpu::of_rows(pool, isa, access, model, rows, true)?;
         let projections = || model.projections().map(|p| &**p).filter(|p| cpu.has_beyond(p));
         let input = projections().map(|p| p.input).max().unwrap_or(0);
         let out = projections().map(|p| p.out).max().unwrap_or(0);
@@ -92,7 +94,14 @@ impl Cpu {
         !projection.is_down() && self.team.kernels.forms(projection).int8
     }
 
-    fn of_rows(pool: Pool, isa: Isa, access: Access, model: &Model, rows: usize) -> Result<Cpu, Error> {
+    fn of_rows(
+        pool: Pool,
+        isa: Isa,
+        access: Access,
+        model: &Model,
+        rows: usize,
+        for_vectors: bool,
+    ) -> Result<Cpu, Error> {
         let projections = || model.projections().map(|p| &**p);
         let kernels = Arc::new(Kernels::new(isa, access, projections())?);
         let widest = projections().map(|p| p.input).max().unwrap_or(0);
@@ -101,21 +110,22 @@ impl Cpu {
         let recurrent = model.branches().iter().filter_map(|branch| branch.layer.recurrent());
         let delta = recurrent.map(|shape| delta::room(&shape)).max().unwrap_or(0);
         let threads = pool.threads();
-        let hidden = projections().filter(|p| p.is_down()).map(|p| p.input).max().unwrap_or(0);
-        let results = if hidden > 0 { Team::results(hidden, rows, threads) } else { 0 };
+        let expands = |p: &&Projection| !for_vectors && p.is_down() && Team::expands(&kernels, threads, p);
+        let hidden = projections().filter(expands).map(|p| p.input).max().unwrap_or(0);
+        let [results, activated] = Team::room(hidden, rows, threads);
         let local = || Local {
             normed: vec![0.0; normed],
             padded: vec![0.0; rows * 16],
             delta: vec![0.0; delta],
             results: vec![0.0; results],
-            activated: vec![0.0; results],
+            activated: vec![0.0; activated],
         };
         let locals = (0..threads).map(|_| local()).collect();
         let room = model.room();
         let each = (room.experts, room.each);
         let products = Products::new(threads, isa, &kernels, projections(), each);
         let activations = Activations::new(rows, widest);
-        let hidden = Activations::new(rows, hidden);
+        let hidden = Activations::of_codes(rows, hidden);
         let attending = Attending::new(threads, isa, sizes, rows);
         let team = Team { pool, isa, kernels, locals };
         Ok(Cpu { team, activations, hidden, products, attending, beyond: None })
@@ -199,6 +209,9 @@ impl Backend for Cpu {
     }
 
     fn rotate(&mut self, heads: &Heads, qk: &mut [f32], first: usize) {
+        if heads.stay() {
+            return;
+        }
         let isa = self.team.isa;
         self.team.share(qk, ROWS * heads.width, |local, i, qk| {
             rotate_rows(isa, heads, qk, first + i * ROWS, &mut local.normed);
@@ -207,14 +220,16 @@ impl Backend for Cpu {
 
     fn grow(&mut self, heads: &Heads, kv: [Range<usize>; 2], growths: &mut [Option<Growth<'_>>]) {
         let isa = self.team.isa;
-        let is_small = |growth: &&mut Growth<'_>| growth.rows.len() <= ROWS * heads.width;
-        // Who writes keys attends to most of them.
-        self.team.share(growths, 1, |local, _, growths| {
-            for growth in growths.iter_mut().flatten().filter(is_small) {
-                rotate_rows(isa, heads, growth.rows, growth.first_row(), &mut local.normed);
-                growth.take_rows(heads.width, &kv);
-            }
-        });
+        let is_small = |growth: &Growth<'_>| growth.rows.len() <= ALONE * heads.width;
+        if growths.iter().flatten().any(is_small) {
+            // Who writes keys attends to most of them.
+            self.team.share(growths, 1, |local, _, growths| {
+                for growth in growths.iter_mut().flatten().filter(|growth| is_small(growth)) {
+                    rotate_rows(isa, heads, growth.rows, growth.first_row(), &mut local.normed);
+                    growth.take_rows(heads.width, &kv);
+                }
+            });
+        }
         for growth in growths.iter_mut().flatten().filter(|growth| !is_small(growth)) {
             self.rotate(heads, growth.rows, growth.first_row());
             growth.take_rows_by(heads.width, &kv, &mut |parts, write| {
@@ -281,8 +296,9 @@ impl Backend for Cpu {
         room: [&mut [f32]; 2],
         out: &mut [f32],
     ) {
-        let is_alone = rows == 1 && self.team.pool.threads() > 1;
-        if is_alone || self.beyond.is_some() || !self.team.expands(mlp) {
+        let threads = self.team.pool.threads();
+        let is_alone = rows == 1 && threads > 1;
+        if is_alone || self.beyond.is_some() || !Team::expands(&self.team.kernels, threads, mlp.down) {
             return mlp.run(self, x, rows, room, out);
         }
         self.team.fill(&mut self.activations, mlp.gate_up, x, rows);
@@ -323,7 +339,7 @@ fn activate(isa: Isa, act: Activation, gate: Option<&[f32]>, up: &[f32], out: &m
 
 /// Norms and rotates the heads of rows of a pass, the first of which is `first`; `normed` is room for what is normed together.
 fn rotate_rows(isa: Isa, heads: &Heads<'_>, rows: &mut [f32], first: usize, normed: &mut [f32]) {
-    if heads.q_norm.is_none() && heads.k_norm.is_none() && heads.rotation.is_none() {
+    if heads.stay() {
         return;
     }
     for (row, t) in rows.chunks_exact_mut(heads.width).zip(first..) {

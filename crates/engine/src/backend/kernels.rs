@@ -68,7 +68,7 @@ impl Kernels {
     }
 
     /// The products of `x` with the features of a projection from `first` on, as many as `y` has columns. `padded` has room for a group of
-    /// every row. Of what codes leave out, as [`Cpu::products_of`] has it.
+    /// every row. Of what codes leave out (`is_beyond`): those of matrices that read codes alone, without biases; others are 0.
     pub(super) fn product(
         &self,
         isa: Isa,

@@ -27,6 +27,7 @@ use load::Tensor;
 
 pub(crate) use activation::activated;
 pub use ceiling::Ceiling;
+use cpu::ALONE;
 pub use cpu::Cpu;
 pub use reference::Reference;
 pub use tune::{Tried, Tuned, tune};
@@ -62,6 +63,13 @@ pub struct Rotated<'a> {
     pub first: usize,
     /// Which elements are paired.
     pub order: RopeOrder,
+}
+
+impl Heads<'_> {
+    /// Whether they are neither normed nor rotated.
+    fn stay(&self) -> bool {
+        self.q_norm.is_none() && self.k_norm.is_none() && self.rotation.is_none()
+    }
 }
 
 impl fmt::Debug for Heads<'_> {
@@ -271,7 +279,7 @@ impl Growth<'_> {
         self.take_rows_by(width, kv, &mut |parts, write| parts.iter_mut().flatten().for_each(write));
     }
 
-    /// The same, where `share` gives parts of the cache to threads.
+    /// The same, where `share` gives parts of the cache to threads: those of more than [`ALONE`] rows.
     fn take_rows_by(&mut self, width: usize, [keys, values]: &[Range<usize>; 2], share: &mut ShareParts<'_>) {
         let mut left = &*self.rows;
         for piece in self.pieces {
@@ -280,7 +288,12 @@ impl Growth<'_> {
             let rows = rows.chunks_exact(width);
             let kv = rows.clone().map(|row| (&row[keys.clone()], &row[values.clone()]));
             self.cache.skip_to(piece.first);
-            self.cache.extend_by(piece.first + piece.position, kv, share);
+            let position = piece.first + piece.position;
+            if piece.rows.len() > ALONE {
+                self.cache.extend_by(position, kv, share);
+            } else {
+                self.cache.extend(position, kv);
+            }
             if let Some(observed) = self.cache.observed() {
                 observed.add(piece.position, rows);
             }

@@ -410,7 +410,7 @@ fn give<'a>(
 }
 
 /// Parts of a cache that are written together at most.
-const PARTS_TOGETHER: usize = 64;
+const PARTS_TOGETHER: usize = 16;
 
 /// What gives parts to a function, on any threads; none of them is `None`.
 pub(crate) type ShareParts<'a> =

@@ -70,8 +70,7 @@ impl Team {
         });
     }
 
-    /// The products of a projection with `x`, on all threads: `y` is `[rows, out]`. Of what codes leave out (`is_beyond`), the products
-    /// with matrices that read codes alone, without biases; those with others are 0.
+    /// The products of a projection with `x`, on all threads: `y` is `[rows, out]`; of what codes leave out, as [`Kernels::product`] has it.
     pub(super) fn multiply(
         &mut self,
         projection: &Projection,
@@ -102,16 +101,14 @@ impl Team {
     pub(super) fn expand(&mut self, mlp: &Mlp<'_>, x: &Activations, to: &mut Activations) {
         let (isa, kernels, rows) = (self.isa, &self.kernels, x.rows());
         let Mlp { activation, is_gated, gate_up, down } = *mlp;
-        let (width, step) = (down.input, step(mlp, rows, self.pool.threads()));
+        let width = down.input;
         let mut parts: [Option<(usize, Filling<'_>)>; PARTS] = [const { None }; PARTS];
         let (mut count, mut at) = (0, 0);
         let mut left = to.begin(rows, width, Forms::INT8);
-        for share in shares(width, self.pool.threads()) {
-            while at < share {
-                let (part, others) = left.split_at_column(step.min(share - at));
-                parts[count] = Some((at, part));
-                (count, left, at) = (count + 1, others, share.min(at + step));
-            }
+        for end in ends(width, is_gated, rows, self.pool.threads()) {
+            let (part, others) = left.split_at_column(end - at);
+            parts[count] = Some((at, part));
+            (count, left, at) = (count + 1, others, end);
         }
         self.pool.share_chunks(&mut self.locals, &mut parts[..count], 1, |local, _, parts| {
             let (first, mut part) = parts[0].take().expect("each part is taken once");
@@ -137,35 +134,64 @@ impl Team {
         });
     }
 
-    /// Whether [`expand`](Self::expand) takes the network: its last matrix reads codes alone, and threads have blocks of them.
-    pub(super) fn expands(&self, mlp: &Mlp<'_>) -> bool {
-        self.kernels.forms(mlp.down) == Forms::INT8
+    /// Whether [`expand`](Self::expand) takes networks whose last matrix is `down`: this reads codes alone, and each thread has four blocks of
+    /// them and more, of 32 features, so that shares are about equal.
+    pub(super) fn expands(kernels: &Kernels, threads: usize, down: &Projection) -> bool {
+        kernels.forms(down) == Forms::INT8 && threads <= PARTS / 4 && down.input / 32 >= 4 * threads
     }
 
-    /// The floats that a thread needs for [`results`](Local::results) of a network of `width` features, of `rows` rows at most.
-    pub(super) fn results(width: usize, rows: usize, threads: usize) -> usize {
-        RESULTS.max(2 * rows * most_parts(width, threads))
+    /// The floats that a thread needs for [`results`](Local::results) and [`activated`](Local::activated) of a network of `width` features, of `rows`
+    /// rows at most.
+    pub(super) fn room(width: usize, rows: usize, threads: usize) -> [usize; 2] {
+        let results = RESULTS.max(2 * rows * least(width, threads)).min(2 * rows * width);
+        [results, results.min(ROWS * width)]
     }
 }
 
-/// Where the shares of threads of `width` features end, between blocks.
-fn shares(width: usize, threads: usize) -> impl Iterator<Item = usize> {
-    let shares = threads.min(PARTS / 2);
-    (1..=shares).map(move |n| if n == shares { width } else { width * n / shares / 32 * 32 })
-}
-
-/// The fewest features that a part may have, so that there are no more than [`PARTS`].
-fn most_parts(width: usize, threads: usize) -> usize {
-    let shares = threads.min(PARTS / 2);
-    let of_share = PARTS / shares - 1;
-    width.div_ceil(shares).div_ceil(of_share).next_multiple_of(32)
-}
-
-/// The features of a part of a network with `rows` rows.
-fn step(mlp: &Mlp<'_>, rows: usize, threads: usize) -> usize {
-    let width = mlp.down.input;
-    let room = RESULTS / (rows * if mlp.is_gated { 2 } else { 1 }) / 32 * 32;
+/// Where the parts of a network of `width` features end, between blocks: each thread has parts that follow each other, about as many
+/// features as the others.
+fn ends(width: usize, is_gated: bool, rows: usize, threads: usize) -> impl Iterator<Item = usize> {
+    let room = RESULTS / (rows * if is_gated { 2 } else { 1 }) / 32 * 32;
     // As in a product of few rows: three quarters of a share, and a quarter.
-    let share = width / threads.min(PARTS / 2);
-    room.min(share.div_ceil(4) * 3).next_multiple_of(32).max(most_parts(width, threads))
+    let most = (width / threads).div_ceil(4) * 3;
+    let step = room.min(most).next_multiple_of(32).max(least(width, threads));
+    let share = move |n: usize| if n == threads { width } else { width * n / threads / 32 * 32 };
+    (0..threads).flat_map(move |n| {
+        let (start, end) = (share(n), share(n + 1));
+        (start..end).step_by(step).map(move |start| end.min(start + step))
+    })
+}
+
+/// The features that a part has at least, so that there are no more parts than [`PARTS`].
+fn least(width: usize, threads: usize) -> usize {
+    width.div_ceil(threads).div_ceil(PARTS / threads - 1).next_multiple_of(32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_network_is_cut_between_blocks_into_parts_that_have_room() {
+        for threads in 1..=PARTS / 4 {
+            let widths = [128 * threads, 128 * threads + 32, 1536, 2048, 14336, 18944, 53248];
+            for width in widths.into_iter().filter(|width| width / 32 >= 4 * threads) {
+                for (rows, is_gated) in
+                    [1, 2, 3, 8, 256, 1500].into_iter().flat_map(|n| [(n, true), (n, false)])
+                {
+                    let ends: Vec<usize> = ends(width, is_gated, rows, threads).collect();
+                    let of = format!("{width} features, {rows} rows, {threads} threads: {ends:?}");
+                    assert!(ends.len() >= threads && ends.len() <= PARTS, "{of}");
+                    assert_eq!(ends.last(), Some(&width), "{of}");
+                    let [results, activated] = Team::room(width, 1500, threads);
+                    let starts = std::iter::once(&0).chain(&ends);
+                    for part in starts.zip(&ends).map(|(start, end)| end - start) {
+                        assert!(part > 0 && part.is_multiple_of(32), "{of}");
+                        assert!(part * rows * if is_gated { 2 } else { 1 } <= results, "{of}");
+                        assert!(part * rows.min(ROWS) <= activated, "{of}");
+                    }
+                }
+            }
+        }
+    }
 }
