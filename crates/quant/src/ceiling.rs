@@ -19,7 +19,9 @@ pub struct ReadPattern {
 impl ReadPattern {
     /// The ways worth trying.
     pub fn ways() -> impl Iterator<Item = ReadPattern> {
-        [1, 2, 4].into_iter().flat_map(|streams| [0, 1024, 4096].map(|ahead| ReadPattern { streams, ahead }))
+        [1, 2, 4]
+            .into_iter()
+            .flat_map(|streams| [0, 1024, 4096, 6144].map(|ahead| ReadPattern { streams, ahead }))
     }
 }
 

@@ -20,15 +20,13 @@ use super::attending::Attending;
 use super::ceiling::{self, Ceiling};
 use super::kernels::{Kernels, PARTS};
 use super::product::Products;
-use super::{Attend, Backend, DeltaRule, Growth, Heads, Mlp, Rotated, Sequence, delta};
+use super::{ALONE, Attend, Backend, DeltaRule, Growth, Heads, Mlp, Rotated, Sequence, delta};
 use crate::weights::{NormWeights, Projection};
 use crate::{Error, KvCache, Model};
 use team::{Local, Team};
 
 /// Rows of activations that one part takes where rows are independent.
 const ROWS: usize = 4;
-/// Rows of a sequence that one thread takes alone: more are shared out.
-pub(super) const ALONE: usize = 16;
 /// Values that one part takes where each is independent: less is not worth waking anyone.
 const PART_VALUES: usize = 8 << 10;
 

@@ -27,7 +27,6 @@ use load::Tensor;
 
 pub(crate) use activation::activated;
 pub use ceiling::Ceiling;
-use cpu::ALONE;
 pub use cpu::Cpu;
 pub use reference::Reference;
 pub use tune::{Tried, Tuned, tune};
@@ -267,6 +266,9 @@ pub struct Piece {
     /// Which rows of the pass.
     pub rows: Range<usize>,
 }
+
+/// Rows of a sequence that one thread takes alone: more are shared out.
+const ALONE: usize = 16;
 
 impl Growth<'_> {
     /// The first of its rows in the pass.
