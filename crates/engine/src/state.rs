@@ -9,7 +9,7 @@ mod saved;
 
 pub use eviction::OBSERVED;
 pub use kv_cache::KvCache;
-pub(crate) use kv_cache::ShareParts;
+pub(crate) use kv_cache::{ShareParts, write_alone};
 pub use kv_kind::{KvKind, KvShape, RECENT};
 pub use pages::PAGE;
 pub(crate) use recurrent::Recurrent;

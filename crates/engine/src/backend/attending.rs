@@ -43,7 +43,7 @@ struct Local {
     found: Vec<f32>,
 }
 
-/// What a thread needs while it looks.
+/// The room that a thread looks in.
 struct Scratch {
     room: Room,
     /// The queries of a task.

@@ -21,6 +21,7 @@ use super::ceiling::{self, Ceiling};
 use super::kernels::{Kernels, PARTS};
 use super::product::Products;
 use super::{ALONE, Attend, Backend, DeltaRule, Growth, Heads, Mlp, Rotated, Sequence, delta};
+use crate::state::write_alone;
 use crate::weights::{NormWeights, Projection};
 use crate::{Error, KvCache, Model};
 use team::{Local, Team};
@@ -231,7 +232,7 @@ impl Backend for Cpu {
         for growth in growths.iter_mut().flatten().filter(|growth| !is_small(growth)) {
             self.rotate(heads, growth.rows, growth.first_row());
             growth.take_rows_by(heads.width, &kv, &mut |parts, write| {
-                self.team.share(parts, 1, |_, _, parts| parts.iter_mut().flatten().for_each(write));
+                self.team.share(parts, 1, |_, _, parts| write_alone(parts, write));
             });
         }
     }

@@ -110,7 +110,7 @@ pub(super) struct FeatureRange<'a> {
     pub(super) linear: &'a Linear,
     pub(super) kernel: &'a Kernel,
     pub(super) features: Range<usize>,
-    /// Whether biases are added to the product.
+    /// True if biases are added to the product.
     pub(super) is_biased: bool,
     pub(super) y: ColumnsMut<'a>,
 }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use model::Activation;
 use tensor::{RopeOrder, ValueOrder};
 
-use crate::state::{RecurrentShape, ShareParts};
+use crate::state::{RecurrentShape, ShareParts, write_alone};
 use crate::weights::{NormWeights, Projection};
 use crate::{Error, KvCache};
 use load::Tensor;
@@ -65,7 +65,7 @@ pub struct Rotated<'a> {
 }
 
 impl Heads<'_> {
-    /// Whether they are neither normed nor rotated.
+    /// True if they are neither normed nor rotated.
     fn stay(&self) -> bool {
         self.q_norm.is_none() && self.k_norm.is_none() && self.rotation.is_none()
     }
@@ -141,7 +141,7 @@ impl Attend<'_> {
 pub struct Mlp<'a> {
     /// Applied to the gate, or to up where there is no gate.
     pub activation: Activation,
-    /// Whether there is a gate.
+    /// True with a gate.
     pub is_gated: bool,
     /// Gate (if any) and up.
     pub gate_up: &'a Arc<Projection>,
@@ -248,7 +248,7 @@ pub struct Sequence<'a> {
 /// New rows of a pass, and the cache that takes their keys and values.
 #[derive(Debug)]
 pub struct Growth<'a> {
-    /// What takes them.
+    /// The cache that takes them.
     pub cache: &'a mut KvCache,
     /// Where it takes them: as many rows in all as `rows` has, in order.
     pub pieces: &'a [Piece],
@@ -278,7 +278,7 @@ impl Growth<'_> {
 
     /// Adds keys and values of the rows, of `width` elements each, to the cache; they are at `keys` and `values` in each row.
     fn take_rows(&mut self, width: usize, kv: &[Range<usize>; 2]) {
-        self.take_rows_by(width, kv, &mut |parts, write| parts.iter_mut().flatten().for_each(write));
+        self.take_rows_by(width, kv, &mut write_alone);
     }
 
     /// The same, where `share` gives parts of the cache to threads: those of more than [`ALONE`] rows.

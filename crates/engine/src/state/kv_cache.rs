@@ -192,7 +192,7 @@ impl KvCache {
         position: usize,
         rows: impl ExactSizeIterator<Item = (&'a [f32], &'a [f32])> + Clone + Sync,
     ) {
-        self.extend_by(position, rows, &mut |parts, write| parts.iter_mut().flatten().for_each(write));
+        self.extend_by(position, rows, &mut write_alone);
     }
 
     /// The same, of parts that may be written by any threads: `share` is to give each part that it is given to the function.
@@ -206,10 +206,15 @@ impl KvCache {
         self.truncate(position);
         let positions = self.len..self.len + rows.len();
         assert!(positions.end <= self.capacity);
+        let KvShape { kv_heads, key, value, shared, .. } = self.shape;
+        let has_all = |(keys, values): (&[f32], &[f32])| {
+            keys.len() == kv_heads * key && (shared || values.len() == kv_heads * value)
+        };
+        assert!(rows.clone().all(has_all), "rows of other sizes than {:?}", self.shape);
         let pages = positions.start / PAGE..positions.end.div_ceil(PAGE);
         assert!(pages.len() <= self.full.count());
         pages.for_each(|page| self.full.write(page));
-        let (kind, isa, kv_heads, places) = (self.kind, self.isa, self.shape.kv_heads, self.full.count());
+        let (kind, isa, places) = (self.kind, self.isa, self.full.count());
         let heads =
             self.shape.parts().flat_map(|(of, width)| (0..kv_heads).map(move |head| (of, width, head)));
         let new = heads.zip(self.full.parts_mut()).map(|((of, width, head), words)| {
@@ -412,9 +417,14 @@ fn give<'a>(
 /// Parts of a cache that are written together at most.
 const PARTS_TOGETHER: usize = 16;
 
-/// What gives parts to a function, on any threads; none of them is `None`.
+/// Gives parts to a function, on any threads; none of them is `None`.
 pub(crate) type ShareParts<'a> =
     dyn FnMut(&mut [Option<NewPart<'_>>], &(dyn Fn(&mut NewPart<'_>) + Sync)) + 'a;
+
+/// Gives all of `parts` to `write` on this thread.
+pub(crate) fn write_alone(parts: &mut [Option<NewPart<'_>>], write: &(dyn Fn(&mut NewPart<'_>) + Sync)) {
+    parts.iter_mut().flatten().for_each(write);
+}
 
 /// The keys or values of one head at new positions, to be written.
 pub(crate) struct NewPart<'a> {

@@ -97,7 +97,7 @@ impl Team {
         });
     }
 
-    /// What the last matrix of a network reads, of the activations `x`: each thread activates and encodes what it has multiplied.
+    /// Fills `to`, which the last matrix of a network reads, from the activations `x`: each thread activates and encodes what it has multiplied.
     pub(super) fn expand(&mut self, mlp: &Mlp<'_>, x: &Activations, to: &mut Activations) {
         let (isa, kernels, rows) = (self.isa, &self.kernels, x.rows());
         let Mlp { activation, is_gated, gate_up, down } = *mlp;
@@ -134,8 +134,8 @@ impl Team {
         });
     }
 
-    /// Whether [`expand`](Self::expand) takes networks whose last matrix is `down`: this reads codes alone, and each thread has four blocks of
-    /// them and more, of 32 features, so that shares are about equal.
+    /// True if [`expand`](Self::expand) takes networks whose last matrix is `down`: this reads codes alone, and each thread has four blocks of
+    /// 32 features or more, so that shares are about equal.
     pub(super) fn expands(kernels: &Kernels, threads: usize, down: &Projection) -> bool {
         kernels.forms(down) == Forms::INT8 && threads <= PARTS / 4 && down.input / 32 >= 4 * threads
     }
