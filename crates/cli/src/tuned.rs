@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use serde_json::{Map, Value, json};
-use weighbridge::quant::Access;
+use weighbridge::quant::{Access, Way};
 
 use crate::cache;
 use crate::whole_file::WholeFile;
@@ -27,11 +27,16 @@ pub(crate) fn read(threads: Option<usize>) -> Result<Option<Access>, String> {
     };
     let all: Map<String, Value> = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
     let Some(found) = all.get(&key(threads)) else { return Ok(None) };
-    let number = |key: &str| found[key].as_u64().and_then(|n| usize::try_from(n).ok());
-    match (number("ahead"), number("streams")) {
-        (Some(ahead), Some(streams @ 1..=2)) if ahead <= 1 << 16 => Ok(Some(Access { ahead, streams })),
-        _ => Err(wrong(format!("wanted `ahead` up to 65536 and `streams` of 1 or 2, found {found}"))),
-    }
+    let way = |of: &str| {
+        let number = |key: &str| found[of][key].as_u64().and_then(|n| usize::try_from(n).ok());
+        match (number("ahead"), number("streams")) {
+            (Some(ahead), Some(streams @ 1..=2)) if ahead <= 1 << 16 => Ok(Way { ahead, streams }),
+            _ => Err(wrong(format!(
+                "wanted `ahead` up to 65536 and `streams` of 1 or 2 in `{of}`, found {found}"
+            ))),
+        }
+    };
+    Ok(Some(Access { bytes: way("bytes")?, others: way("others")? }))
 }
 
 /// Adds to the file. One that cannot be read is written anew.
@@ -45,7 +50,8 @@ pub(crate) fn write(path: &Path, threads: Option<usize>, access: Access) -> io::
     };
     let text = fs::read_to_string(path).unwrap_or_default();
     let mut all: Map<String, Value> = serde_json::from_str(&text).unwrap_or_default();
-    all.insert(key(threads), json!({ "ahead": access.ahead, "streams": access.streams }));
+    let way = |way: Way| json!({ "ahead": way.ahead, "streams": way.streams });
+    all.insert(key(threads), json!({ "bytes": way(access.bytes), "others": way(access.others) }));
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(named)?;
     }

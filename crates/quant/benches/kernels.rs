@@ -21,7 +21,7 @@ use std::time::Instant;
 
 use quant::attention::{Attention, Block, Coded, POSITIONS, Partial, Room, Stored, attend};
 use quant::ceiling::{self, ReadPattern};
-use quant::{Access, Activations, ColumnsMut, Forms, Isa, Kernel, Matrix, vector};
+use quant::{Activations, ColumnsMut, Forms, Isa, Kernel, Matrix, Way, vector};
 use tensor::{Scheme, Shape};
 
 const RUNS: usize = 5;
@@ -144,8 +144,9 @@ fn sweep(name: &str, isa: Isa, buffer: &[u8], k: usize, x: &[f32]) {
     let planes: Vec<Vec<u8>> = form.planes.iter().map(|plane| vec![0x11; len(plane)]).collect();
     let planes: Vec<&[u8]> = planes.iter().map(Vec::as_slice).collect();
     let bytes = planes.iter().map(|plane| plane.len()).sum::<usize>() as f64;
-    let ways = [1, 2].into_iter().flat_map(|streams| [0, 1024, 4096].map(|ahead| Access { ahead, streams }));
-    let ways: Vec<Access> = ways.collect();
+    let ways =
+        [1, 2].into_iter().flat_map(|streams| [0, 1024, 4096, 6144].map(|ahead| Way { ahead, streams }));
+    let ways: Vec<Way> = ways.collect();
     let mut found = vec![[vec![], vec![]]; ways.len()];
     for _ in 0..TURNS {
         for threads in THREADS {

@@ -2,24 +2,50 @@
 
 use std::sync::LazyLock;
 
-use crate::isa::Isa;
+use tensor::Scheme;
 
-/// How a product reads its weights. It changes the speed and no result.
+use crate::interleave::form;
+use crate::isa::Isa;
+use crate::packing::Codes;
+
+/// How products read the matrices of a model. It changes the speed and no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
+    /// The way for codes of 8 bits, which need the least arithmetic for each byte.
+    pub bytes: Way,
+    /// The way for all others.
+    pub others: Way,
+}
+
+/// How a product reads one matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Way {
     /// The prefetch distance in bytes; 0 prefetches nothing.
     pub ahead: usize,
     /// The number of row groups that a thread reads at once, half of its rows apart: 1 or 2.
     pub streams: usize,
 }
 
+impl Way {
+    const fn new(ahead: usize, streams: usize) -> Way {
+        Way { ahead, streams }
+    }
+
+    /// The ways to try: those of the table, and each with the other number of places.
+    pub fn all() -> [Way; 6] {
+        [(0, 1), (0, 2), (4096, 1), (4096, 2), (6144, 1), (6144, 2)]
+            .map(|(ahead, streams)| Way::new(ahead, streams))
+    }
+}
+
 impl Access {
     /// Prefetch hurts: measured on Zen 4. The processor reads ahead by itself, and prefetches fill its miss buffers.
-    const LEFT_ALONE: Access = Access { ahead: 0, streams: 1 };
-    /// Prefetch helps, from farther ahead than elsewhere, and a second place costs K-quants more than blocks of 32 gain: measured on Zen 5.
-    const ASKED_IN_ORDER: Access = Access { ahead: 6144, streams: 1 };
+    const LEFT_ALONE: Access = Access { bytes: Way::new(0, 1), others: Way::new(0, 1) };
+    /// Prefetch helps, from farther ahead than elsewhere. A second place helps where the codes are bytes, and costs K-quants
+    /// 5 %: measured on Zen 5.
+    const ASKED_IN_ORDER: Access = Access { bytes: Way::new(4096, 2), others: Way::new(6144, 1) };
     /// Prefetch helps: Intel, measured on Cascade Lake and Emerald Rapids, and AMD without AVX-512, measured on Zen 3.
-    const ASKED: Access = Access { ahead: 4096, streams: 2 };
+    const ASKED: Access = Access { bytes: Way::new(4096, 2), others: Way::new(4096, 2) };
 
     /// Returns the fastest way measured on processors of this vendor and family (docs/performance.md).
     pub fn detect() -> Access {
@@ -27,10 +53,10 @@ impl Access {
         *CHOSEN
     }
 
-    /// The ways to try: those of the table, and each with the other number of places.
-    pub fn ways() -> [Access; 6] {
-        let way = |ahead, streams| Access { ahead, streams };
-        [way(0, 1), way(0, 2), way(4096, 1), way(4096, 2), way(6144, 1), way(6144, 2)]
+    /// The way for matrices of `scheme`.
+    pub fn way(&self, scheme: &Scheme) -> Way {
+        let codes = form(&scheme.name).map(|form| &form.packing.codes);
+        if matches!(codes, Some(Codes::Plain(plain)) if plain.bits == 8) { self.bytes } else { self.others }
     }
 
     fn of_processor() -> Access {

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use tensor::Scheme;
 
-use crate::access::Access;
+use crate::access::{Access, Way};
 use crate::activations::{Activations, Forms};
 use crate::codec::Matrix;
 use crate::columns::ColumnsMut;
@@ -41,7 +41,7 @@ pub struct Kernel {
     factor: Option<Factor>,
     /// Rows that lie together: more than 1 for interleaved matrices only.
     group: usize,
-    access: Access,
+    way: Way,
     /// Only callable with the instructions of the `Isa` that [`kernel`] was given.
     how: How,
 }
@@ -63,11 +63,11 @@ enum How {
 /// The kernel for matrices of `scheme`, if they can be multiplied: f32, f16, bf16, quantised schemes as stored or
 /// interleaved, and as floats all others that can be decoded.
 pub fn kernel(scheme: &Scheme, isa: Isa) -> Option<Kernel> {
-    kernel_with(scheme, isa, Access::detect())
+    kernel_with(scheme, isa, Access::detect().way(scheme))
 }
 
-/// Like [`kernel`], with an explicit [`Access`].
-pub fn kernel_with(scheme: &Scheme, isa: Isa, access: Access) -> Option<Kernel> {
+/// Like [`kernel`], that reads weights in a given way.
+pub fn kernel_with(scheme: &Scheme, isa: Isa, way: Way) -> Option<Kernel> {
     // Of floats, in no plane yet.
     let floats = |how| Kernel {
         grain: 16,
@@ -76,7 +76,7 @@ pub fn kernel_with(scheme: &Scheme, isa: Isa, access: Access) -> Option<Kernel> 
         bytes: [0; PLANES],
         factor: None,
         group: 1,
-        access,
+        way,
         how,
     };
     let plain = |bytes, run| Some(Kernel { bytes: [bytes, 0, 0], ..floats(How::Plain(run)) });
@@ -95,7 +95,7 @@ pub fn kernel_with(scheme: &Scheme, isa: Isa, access: Access) -> Option<Kernel> 
             bytes: [packing.vectors() * 4 * r, 0, 0],
             factor: packing.factor,
             group: r,
-            ..floats(How::Interleaved(Blocks::of(packing, isa, r, access.ahead > 0)?))
+            ..floats(How::Interleaved(Blocks::of(packing, isa, r, way.ahead > 0)?))
         });
     }
     let Some(packed) = packed(name) else {
@@ -154,7 +154,7 @@ impl Kernel {
             x.rows()
         );
         if let How::Decoded(decoded) = self.how {
-            let job = Job { w: [&[]; PLANES], total, k, rows, x, y, access: self.access };
+            let job = Job { w: [&[]; PLANES], total, k, rows, x, y, way: self.way };
             // SAFETY: the instructions are there, since an `Isa` is a witness of its own; the codec checks planes.
             return unsafe { decoded.run(w, job) };
         }
@@ -171,7 +171,7 @@ impl Kernel {
             planes.iter().map(|w| w.len()).sum::<usize>()
         );
         let codes = std::array::from_fn(|i| if i < codes { planes[i] } else { &[] });
-        let mut job = Job { w: codes, total, k, rows, x, y, access: self.access };
+        let mut job = Job { w: codes, total, k, rows, x, y, way: self.way };
         // SAFETY: the instructions are there, since an `Isa` is a witness of its own; and the sizes are checked.
         unsafe {
             match self.how {

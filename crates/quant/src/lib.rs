@@ -54,7 +54,7 @@ pub mod spelling;
 pub mod vector;
 
 #[cfg(feature = "products")]
-pub use access::{Access, processor};
+pub use access::{Access, Way, processor};
 #[cfg(feature = "products")]
 pub use activations::{Activations, Filling, Forms};
 pub use assemble::{AssembleError, Assembler, Codes};

@@ -4,8 +4,7 @@ use std::io::Write;
 use std::time::Instant;
 
 use weighbridge::Pool;
-use weighbridge::engine::backend::Tuned;
-use weighbridge::quant::Access;
+use weighbridge::quant::Way;
 use weighbridge::tensor::counted;
 
 use crate::args::TuneArgs;
@@ -19,8 +18,8 @@ pub(crate) fn run(args: &TuneArgs) -> Result<(), Failure> {
     let found = weighbridge::runtime::tune(threads)?;
     let seconds = started.elapsed().as_secs_f64();
     let path = tuned::path().filter(|_| !args.dry_run);
-    if let (Some(Tuned { best, .. }), Some(path)) = (&found, &path) {
-        tuned::write(path, threads, *best)?;
+    if let (Some(found), Some(path)) = (&found, &path) {
+        tuned::write(path, threads, found.access())?;
     }
     let threads = threads.unwrap_or_else(Pool::available);
     if args.json {
@@ -34,15 +33,18 @@ pub(crate) fn run(args: &TuneArgs) -> Result<(), Failure> {
         writeln!(out, "  nothing to tune for this instruction set")?;
         return Ok(());
     };
-    for tried in &found.tried {
-        writeln!(
-            out,
-            "  {}  {:5.1} GB/s  {:.2}{}",
-            said(tried.access),
-            tried.bytes_per_second / 1e9,
-            tried.ratio,
-            if tried.access == found.best { "  taken" } else { "" }
-        )?;
+    for (codes, choice) in [("codes of 8 bits", &found.bytes), ("all others", &found.others)] {
+        writeln!(out, "  {codes}")?;
+        for tried in &choice.tried {
+            writeln!(
+                out,
+                "    {}  {:5.1} GB/s  {:.2}{}",
+                said(tried.way),
+                tried.bytes_per_second / 1e9,
+                tried.ratio,
+                if tried.way == choice.best { "  taken" } else { "" }
+            )?;
+        }
     }
     match path {
         Some(path) => writeln!(out, "  written to `{}`", path.display())?,
@@ -52,11 +54,11 @@ pub(crate) fn run(args: &TuneArgs) -> Result<(), Failure> {
 }
 
 /// A way in words of one length.
-fn said(access: Access) -> String {
-    let ahead = match access.ahead {
+fn said(way: Way) -> String {
+    let ahead = match way.ahead {
         0 => "no prefetch".to_owned(),
         ahead => format!("prefetch {ahead} bytes ahead"),
     };
-    let streams = if access.streams == 1 { "one place at a time" } else { "two places in turns" };
+    let streams = if way.streams == 1 { "one place at a time" } else { "two places in turns" };
     format!("{ahead:25}  {streams}")
 }

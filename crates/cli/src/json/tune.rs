@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use serde::Serialize;
-use weighbridge::engine::backend::Tuned;
-use weighbridge::quant::Access;
+use weighbridge::engine::backend;
+use weighbridge::quant;
 
 /// What `weighbridge tune --json` prints.
 #[derive(Serialize)]
@@ -13,12 +13,22 @@ pub(crate) struct Tune {
     processor: String,
     threads: usize,
     seconds: f64,
-    /// The ways that were tried; empty where there is nothing to choose.
-    tried: Vec<Tried>,
-    /// The way that was chosen; null where there is nothing to choose.
-    best: Option<Way>,
+    /// For matrices whose codes have 8 bits; null where there is nothing to choose.
+    bytes: Option<Choice>,
+    /// For all others; null where there is nothing to choose.
+    others: Option<Choice>,
     /// The file that it was written to; null if it was not.
     written: Option<String>,
+}
+
+/// The ways for some matrices.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Choice {
+    /// All of them, that of the built-in table first.
+    tried: Vec<Tried>,
+    /// The way that was chosen.
+    best: Way,
 }
 
 /// A way that was tried.
@@ -43,20 +53,31 @@ struct Way {
 }
 
 impl Tune {
-    pub(crate) fn of(found: Option<&Tuned>, threads: usize, seconds: f64, written: Option<&Path>) -> Tune {
-        let way = |access: Access| Way { ahead: access.ahead, streams: access.streams };
-        let tried = found.into_iter().flat_map(|found| &found.tried).map(|t| Tried {
-            way: way(t.access),
+    pub(crate) fn of(
+        found: Option<&backend::Tuned>,
+        threads: usize,
+        seconds: f64,
+        written: Option<&Path>,
+    ) -> Tune {
+        Tune {
+            processor: quant::processor(),
+            threads,
+            seconds,
+            bytes: found.map(|found| Choice::of(&found.bytes)),
+            others: found.map(|found| Choice::of(&found.others)),
+            written: written.map(|path| path.display().to_string()),
+        }
+    }
+}
+
+impl Choice {
+    fn of(choice: &backend::Choice) -> Choice {
+        let way = |way: quant::Way| Way { ahead: way.ahead, streams: way.streams };
+        let tried = choice.tried.iter().map(|t| Tried {
+            way: way(t.way),
             bytes_per_second: t.bytes_per_second,
             ratio: t.ratio,
         });
-        Tune {
-            processor: weighbridge::quant::processor().clone(),
-            threads,
-            seconds,
-            tried: tried.collect(),
-            best: found.map(|found| way(found.best)),
-            written: written.map(|path| path.display().to_string()),
-        }
+        Choice { tried: tried.collect(), best: way(choice.best) }
     }
 }

@@ -29,7 +29,7 @@ impl Kernels {
                 if kernels.0.iter().all(|(s, _)| s.name != scheme.name) {
                     kernels.0.push((
                         Arc::clone(scheme),
-                        quant::kernel_with(scheme, isa, access).ok_or_else(none)?,
+                        quant::kernel_with(scheme, isa, access.way(scheme)).ok_or_else(none)?,
                     ));
                 }
                 // The last scale of a row may be for fewer columns than the kernel takes at once.

@@ -29,7 +29,7 @@ pub(crate) use activation::activated;
 pub use ceiling::Ceiling;
 pub use cpu::Cpu;
 pub use reference::Reference;
-pub use tune::{Tried, Tuned, tune};
+pub use tune::{Choice, Tried, Tuned, tune};
 
 /// Where the heads of one token's q and k lie, and how they are normed and rotated.
 pub struct Heads<'a> {

@@ -1,14 +1,15 @@
 //! Which way of reading weights is the fastest on this machine, measured.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use load::Pool;
 use memmap2::MmapMut;
-use quant::{Access, Activations, ColumnsMut, Isa, Matrix};
-use tensor::Shape;
+use quant::{Access, Activations, ColumnsMut, Isa, Matrix, Way};
+use tensor::{Scheme, Shape};
 
-/// The schemes of the matrices: most models consist of blocks of 256 and blocks of 32.
-const SCHEMES: [&str; 2] = ["q4_k", "q8_0"];
+/// The schemes of the matrices: codes that are bytes, and others.
+const SCHEMES: [&str; 2] = ["q8_0", "q4_k"];
 /// Bytes of each matrix: more than caches hold, and little enough for all ways to have many turns.
 const BYTES: usize = 40 << 20;
 const COLUMNS: usize = 1536;
@@ -25,85 +26,120 @@ const CLEARLY: f64 = 1.05;
 #[derive(Clone, Copy, Debug)]
 pub struct Tried {
     /// The way.
-    pub access: Access,
+    pub way: Way,
     /// Bytes of weights a second.
     pub bytes_per_second: f64,
     /// Its speed over that of the way in the table, the median of those in the same turn.
     pub ratio: f64,
 }
 
-/// Tries all ways in turns on the threads of `pool`, in half a second: the table's first. `None` where there is nothing
-/// to choose.
-pub fn tune(pool: &mut Pool, isa: Isa) -> Option<Tuned> {
-    let tried = tried(pool, isa, isa.interleave()?);
-    Some(Tuned { best: best(&tried)?, tried })
+/// The ways for some matrices.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// The way to take: the table's, unless another is clearly faster.
+    pub best: Way,
+    /// All of them, the table's first.
+    pub tried: Vec<Tried>,
 }
 
 /// The result of [`tune`].
 #[derive(Clone, Debug)]
 pub struct Tuned {
-    /// The way to take: the table's, unless another is clearly faster.
-    pub best: Access,
-    /// All of them.
-    pub tried: Vec<Tried>,
+    /// For codes of 8 bits.
+    pub bytes: Choice,
+    /// For all others.
+    pub others: Choice,
 }
 
-fn tried(pool: &mut Pool, isa: Isa, r: usize) -> Vec<Tried> {
-    let table = Access::detect();
-    let ways: Vec<Access> =
-        std::iter::once(table).chain(Access::ways().into_iter().filter(|way| *way != table)).collect();
-    let forms: Vec<_> = SCHEMES.iter().filter_map(|name| quant::interleaved(name, r)).collect();
-    let matrices: Vec<(usize, MmapMut)> = forms
-        .iter()
-        .filter_map(|form| {
-            let bytes = |rows: usize| form.byte_len(&Shape::from([rows as u64, COLUMNS as u64])).ok();
-            let rows = BYTES / usize::try_from(bytes(STEP)?).ok()? * STEP;
-            // Any bytes do: the cost does not depend on which. In huge pages, as weights are.
-            let mut map = MmapMut::map_anon(usize::try_from(bytes(rows)?).ok()?).ok()?;
-            #[cfg(target_os = "linux")]
-            let _ = map.advise(memmap2::Advice::HugePage);
-            map.fill(0x11);
-            Some((rows, map))
-        })
-        .collect();
-    let x: Vec<f32> = (0..COLUMNS).map(|i| (i % 7) as f32).collect();
-    let mut activations = Activations::new(1, COLUMNS);
-    let mut seconds = vec![vec![]; ways.len()];
-    let mut locals = vec![(); pool.threads()];
+impl Tuned {
+    /// The ways to take.
+    pub fn access(&self) -> Access {
+        Access { bytes: self.bytes.best, others: self.others.best }
+    }
+}
+
+/// Tries all ways in turns on the threads of `pool`, in half a second. `None` where there is nothing to choose.
+pub fn tune(pool: &mut Pool, isa: Isa) -> Option<Tuned> {
+    let r = isa.interleave()?;
+    let [bytes, others] = SCHEMES.map(|name| Trial::new(quant::interleaved(name, r)?));
+    let mut trials = [bytes?, others?];
     let began = Instant::now();
-    while seconds[0].len() < TURNS {
+    while trials[0].seconds[0].len() < TURNS {
         let is_warm = began.elapsed() > WARM;
-        for (way, seconds) in ways.iter().zip(&mut seconds) {
-            let started = Instant::now();
-            for (form, (rows, bytes)) in forms.iter().zip(&matrices) {
-                let Some(kernel) = quant::kernel_with(form, isa, *way) else { continue };
-                activations.fill(isa, &x, 1, COLUMNS, kernel.forms);
-                let matrix = Matrix { planes: &[bytes], rows: *rows, k: COLUMNS };
-                let (activations, mut y) = (&activations, vec![0.0; *rows]);
-                pool.share_chunks(&mut locals, &mut y, STEP, |(), i, y| {
-                    let rows = i * STEP..i * STEP + y.len();
-                    kernel.run(matrix, rows.clone(), activations, ColumnsMut::new(y, 1, rows.len()));
-                });
-            }
-            if is_warm {
-                seconds.push(started.elapsed().as_secs_f64());
+        for i in 0..Way::all().len() {
+            // One matrix after the other: none finds itself in a cache.
+            for trial in &mut trials {
+                trial.multiply(pool, isa, i, is_warm);
             }
         }
     }
-    let all: usize = matrices.iter().map(|(_, bytes)| bytes.len()).sum();
-    let first = seconds[0].clone();
-    let tried = ways.iter().zip(seconds).map(|(access, seconds)| Tried {
-        access: *access,
-        bytes_per_second: all as f64 / median(seconds.clone()),
-        ratio: median(first.iter().zip(&seconds).map(|(table, this)| table / this).collect()),
-    });
-    tried.collect()
+    let [bytes, others] = trials.map(|trial| choice(trial.tried()));
+    Some(Tuned { bytes: bytes?, others: others? })
 }
 
-fn best(tried: &[Tried]) -> Option<Access> {
+/// A matrix, and what each way needed for it.
+struct Trial {
+    form: Arc<Scheme>,
+    rows: usize,
+    matrix: MmapMut,
+    ways: Vec<Way>,
+    /// Of each way, in each turn.
+    seconds: Vec<Vec<f64>>,
+}
+
+impl Trial {
+    fn new(form: Arc<Scheme>) -> Option<Trial> {
+        let bytes = |rows: usize| {
+            let bytes = form.byte_len(&Shape::from([rows as u64, COLUMNS as u64])).ok()?;
+            usize::try_from(bytes).ok()
+        };
+        let rows = BYTES / bytes(STEP)? * STEP;
+        // Any bytes do: the cost does not depend on which. In huge pages, as weights are.
+        let mut matrix = MmapMut::map_anon(bytes(rows)?).ok()?;
+        #[cfg(target_os = "linux")]
+        let _ = matrix.advise(memmap2::Advice::HugePage);
+        matrix.fill(0x11);
+        let table = Access::detect().way(&form);
+        let others = Way::all().into_iter().filter(|way| *way != table);
+        let ways: Vec<Way> = std::iter::once(table).chain(others).collect();
+        Some(Trial { form, rows, matrix, seconds: vec![vec![]; ways.len()], ways })
+    }
+
+    /// Multiplies in the `i`-th way.
+    fn multiply(&mut self, pool: &mut Pool, isa: Isa, i: usize, counts: bool) {
+        let Some(kernel) = quant::kernel_with(&self.form, isa, self.ways[i]) else { return };
+        let x: Vec<f32> = (0..COLUMNS).map(|i| (i % 7) as f32).collect();
+        let mut activations = Activations::new(1, COLUMNS);
+        let mut y = vec![0.0; self.rows];
+        let mut locals = vec![(); pool.threads()];
+        let matrix = Matrix { planes: &[&self.matrix], rows: self.rows, k: COLUMNS };
+        activations.fill(isa, &x, 1, COLUMNS, kernel.forms);
+        let (activations, started) = (&activations, Instant::now());
+        pool.share_chunks(&mut locals, &mut y, STEP, |(), i, y| {
+            let rows = i * STEP..i * STEP + y.len();
+            kernel.run(matrix, rows.clone(), activations, ColumnsMut::new(y, 1, rows.len()));
+        });
+        if counts {
+            self.seconds[i].push(started.elapsed().as_secs_f64());
+        }
+    }
+
+    fn tried(self) -> Vec<Tried> {
+        let first = self.seconds[0].clone();
+        let tried = self.ways.iter().zip(self.seconds).map(|(way, seconds)| Tried {
+            way: *way,
+            bytes_per_second: self.matrix.len() as f64 / median(seconds.clone()),
+            ratio: median(first.iter().zip(&seconds).map(|(table, this)| table / this).collect()),
+        });
+        tried.collect()
+    }
+}
+
+fn choice(tried: Vec<Tried>) -> Option<Choice> {
     let table = tried.first()?;
     let fastest = tried.iter().max_by(|a, b| a.ratio.total_cmp(&b.ratio))?;
-    Some(if fastest.ratio > CLEARLY { fastest.access } else { table.access })
+    let best = if fastest.ratio > CLEARLY { fastest.way } else { table.way };
+    Some(Choice { best, tried })
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -120,25 +156,25 @@ mod tests {
         let isa = Isa::detect().unwrap();
         let tuned = tune(&mut Pool::new(2), isa);
         assert_eq!(tuned.is_some(), isa.interleave().is_some());
-        let Some(Tuned { tried, .. }) = tuned else { return };
-        assert_eq!(tried[0].access, Access::detect());
-        assert!(Access::ways().iter().all(|way| tried.iter().filter(|t| t.access == *way).count() == 1));
-        assert!(tried.iter().all(|t| t.bytes_per_second > 0.0 && t.ratio > 0.0));
+        let Some(tuned) = tuned else { return };
+        let table = Access::detect();
+        for (Choice { tried, .. }, table) in [(&tuned.bytes, table.bytes), (&tuned.others, table.others)] {
+            assert_eq!(tried[0].way, table);
+            assert!(Way::all().iter().all(|way| tried.iter().filter(|t| t.way == *way).count() == 1));
+            assert!(tried.iter().all(|t| t.bytes_per_second > 0.0 && t.ratio > 0.0));
+        }
     }
 
     #[test]
     fn only_what_is_clearly_faster_is_taken() {
-        let [table, other, third, ..] = Access::ways();
-        let tried = |ratios: [f64; 3]| {
+        let [table, other, third, ..] = Way::all();
+        let best = |ratios: [f64; 3]| {
             let ways = [table, other, third].into_iter().zip(ratios);
-            best(
-                &ways
-                    .map(|(access, ratio)| Tried { access, bytes_per_second: 1.0, ratio })
-                    .collect::<Vec<_>>(),
-            )
+            let tried = ways.map(|(way, ratio)| Tried { way, bytes_per_second: 1.0, ratio });
+            choice(tried.collect()).unwrap().best
         };
-        assert_eq!(tried([1.0, 1.04, 0.5]), Some(table));
-        assert_eq!(tried([1.0, 1.06, 1.2]), Some(third));
-        assert_eq!(best(&[]), None);
+        assert_eq!(best([1.0, 1.04, 0.5]), table);
+        assert_eq!(best([1.0, 1.06, 1.2]), third);
+        assert!(choice(vec![]).is_none());
     }
 }

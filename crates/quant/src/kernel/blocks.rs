@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use crate::access::Access;
+use crate::access::Way;
 use crate::activations::{Activations, HALF, TILE, tiles};
 use crate::columns::ColumnsMut;
 use crate::interleave::split;
@@ -29,7 +29,7 @@ pub(super) struct Job<'a> {
     pub(super) x: &'a Activations,
     /// A row for each row of `x`.
     pub(super) y: ColumnsMut<'a>,
-    pub(super) access: Access,
+    pub(super) way: Way,
 }
 
 for_lanes! {
@@ -46,7 +46,7 @@ for_lanes! {
     ) = accumulate
 }
 
-/// Most groups that are read at once: see [`Access`].
+/// Most groups that are read at once: see [`Way`].
 const STREAMS: usize = 2;
 
 /// A function of [`accumulate_of`].
@@ -117,7 +117,7 @@ impl Blocks {
             lanes: r,
         };
         let rows = job.rows.len();
-        let half = if job.x.rows() == 1 && job.access.streams > 1 { rows / (2 * r) * r } else { 0 };
+        let half = if job.x.rows() == 1 && job.way.streams > 1 { rows / (2 * r) * r } else { 0 };
         for row in (0..half).step_by(r) {
             // SAFETY: the groups have units for all blocks, and their rows are ours.
             unsafe { (self.accumulate)(job, self.units, &[group(row), group(half + row)], 0..blocks) }
@@ -229,7 +229,7 @@ unsafe fn tile<V: Lanes, K: Kind, const NT: usize, const G: usize>(
     // SAFETY: as `accumulate`; loads and stores of floats are of arrays and slices of at least `V::N`.
     unsafe {
         // Only the first tile of a group waits for memory: the others find it in the cache.
-        let ahead = if NT == 1 || t == 0 { job.access.ahead } else { 0 };
+        let ahead = if NT == 1 || t == 0 { job.way.ahead } else { 0 };
         let mut acc = [[V::splat_f(0.0); NT]; G];
         if blocks.start > 0 {
             for (&Group { column, lane, lanes, .. }, acc) in groups.iter().zip(&mut acc) {

@@ -32,7 +32,7 @@ impl Decoded {
     /// # Safety
     /// The instructions of the `Isa` are there; the sizes fit each other.
     pub(super) unsafe fn run(&self, w: Matrix<'_>, job: Job<'_>) {
-        let Job { k, rows, x, mut y, access, .. } = job;
+        let Job { k, rows, x, mut y, way, .. } = job;
         FLOATS.with_borrow_mut(|floats| {
             floats.resize(floats.len().max(ROWS * k), 0.0);
             for first in rows.clone().step_by(ROWS) {
@@ -44,7 +44,7 @@ impl Decoded {
                 let (_, part) = y.reborrow().split_at(first - rows.start);
                 let (y, _) = part.split_at(some.len());
                 let total = some.len();
-                let mut job = Job { w: [bytes, &[], &[]], total, k, rows: 0..total, x, y, access };
+                let mut job = Job { w: [bytes, &[], &[]], total, k, rows: 0..total, x, y, way };
                 // SAFETY: as this function; there are `total` rows of `k` floats.
                 unsafe { (self.run)(&mut job) }
             }

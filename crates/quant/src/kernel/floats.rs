@@ -105,7 +105,7 @@ unsafe fn tile<V: Lanes, D: Float, const R: usize, const T: usize>(job: &mut Job
     let x: [&[f32]; T] = std::array::from_fn(|i| &job.x.floats()[(t + i) * k..][..k]);
     let whole = k / LANES * LANES;
     // Several rows are read at once.
-    let ahead = job.access.ahead / 2;
+    let ahead = job.way.ahead / 2;
     // SAFETY: as this function; the last step reads arrays of the full size.
     unsafe {
         let mut acc = [[V::splat_f(0.0); T]; R];
