@@ -228,8 +228,13 @@ unsafe fn tile<V: Lanes, K: Kind, const NT: usize, const G: usize>(
     assert!(blocks.end <= x.blocks() && groups.len() <= G);
     // SAFETY: as `accumulate`; loads and stores of floats are of arrays and slices of at least `V::N`.
     unsafe {
-        // Only the first tile of a group waits for memory: the others find it in the cache.
-        let ahead = if NT == 1 || t == 0 { job.way.ahead } else { 0 };
+        // Only the first tile of a group waits for memory: the others find it in the cache. Tiles read one group at a time, and ask
+        // for as much as two would.
+        let ahead = match (NT, t) {
+            (1, _) => job.way.ahead,
+            (_, 0) => job.way.ahead * job.way.streams,
+            _ => 0,
+        };
         let mut acc = [[V::splat_f(0.0); NT]; G];
         if blocks.start > 0 {
             for (&Group { column, lane, lanes, .. }, acc) in groups.iter().zip(&mut acc) {

@@ -53,7 +53,7 @@ pub(super) unsafe fn unit<V: Lanes, K: Kind, const NT: usize>(
                 for b in 0..blocks.min(sharing.blocks) {
                     if NT > 1 {
                         // As in `begin`: codes of the next block are not made before there are registers for them.
-                        compiler_fence(Ordering::SeqCst);
+                        keep_order();
                     }
                     blocks32::block(unit, plain, sharing, block, x, acc, b);
                 }
@@ -109,7 +109,7 @@ impl<V: Lanes> Unit<V> {
     /// in, and then all loads wait.
     #[inline(always)]
     fn begin<const NT: usize>(self, part: usize, parts: usize, vectors: usize) {
-        compiler_fence(Ordering::SeqCst);
+        keep_order();
         if self.asks::<NT>() {
             self.ask(vectors * part / parts..vectors * (part + 1) / parts);
         }
@@ -170,17 +170,23 @@ macro_rules! eight {
 }
 use eight;
 
+/// No load moves across.
+#[inline(always)]
+fn keep_order() {
+    compiler_fence(Ordering::SeqCst);
+}
+
 /// The same statement for a constant of 0 to 7.
 macro_rules! for_eight {
     ($p:ident => $s:stmt) => {
-        for_eight!($p 0 $s);
-        for_eight!($p 1 $s);
-        for_eight!($p 2 $s);
-        for_eight!($p 3 $s);
-        for_eight!($p 4 $s);
-        for_eight!($p 5 $s);
-        for_eight!($p 6 $s);
-        for_eight!($p 7 $s);
+        $crate::kernel::unit::for_eight!($p 0 $s);
+        $crate::kernel::unit::for_eight!($p 1 $s);
+        $crate::kernel::unit::for_eight!($p 2 $s);
+        $crate::kernel::unit::for_eight!($p 3 $s);
+        $crate::kernel::unit::for_eight!($p 4 $s);
+        $crate::kernel::unit::for_eight!($p 5 $s);
+        $crate::kernel::unit::for_eight!($p 6 $s);
+        $crate::kernel::unit::for_eight!($p 7 $s);
     };
     ($p:ident $value:literal $s:stmt) => {{
         const $p: usize = $value;
@@ -188,6 +194,25 @@ macro_rules! for_eight {
     }};
 }
 use for_eight;
+
+/// The same statement for each row of a tile. If `$in_order`, a constant, those of a whole tile are written out, and no load moves
+/// from one to the one before: the compiler would start the sums of all rows at once, and lack registers for the codes.
+macro_rules! for_rows {
+    ($rows:ident, $in_order:expr, $t:ident => $s:expr) => {
+        if $in_order && $rows == $crate::activations::TILE {
+            $crate::kernel::unit::for_eight!(ROW => {
+                $crate::kernel::unit::keep_order();
+                let $t = ROW;
+                $s;
+            });
+        } else {
+            for $t in 0..$rows {
+                $s;
+            }
+        }
+    };
+}
+use for_rows;
 
 const LOW: u32 = 0x0F0F_0F0F;
 

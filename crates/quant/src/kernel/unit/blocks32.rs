@@ -1,7 +1,7 @@
 //! Blocks of 32 with one scale, each its own or the same for some.
 
 use super::products::{Products, Rows};
-use super::{Unit, nibbles, shifted};
+use super::{Unit, for_rows, nibbles, shifted};
 use crate::activations::Tile;
 use crate::lanes::{Lanes, Vectors};
 use crate::packing::{Means, Number, Order, Plain, Sharing};
@@ -63,18 +63,18 @@ pub(super) unsafe fn block<V: Lanes, const NT: usize>(
         };
         let codes = Block { unit, plain, at };
         let products = Products::<V, 2, NT>::new(&codes, bits, Rows::of(x, block + b), zero);
-        for (t, acc) in acc.iter_mut().enumerate() {
-            let isum = products.of(t);
+        let d = if plain.scale == Number::None { V::splat_f(1.0) } else { unit.number(plain.scale, group) };
+        let min =
+            if plain.means == Means::Min { unit.number(plain.scale, sharing.groups + group) } else { d };
+        // Of four or eight bits with a zero point, all codes and sums have room.
+        let in_order = plain.bits == 5 || !matches!(plain.means, Means::Zero(_));
+        for_rows!(NT, in_order, t => {
             let dx = V::splat_f(x.scale(block + b, t));
-            let scale = match plain.scale {
-                Number::None => dx,
-                number => V::mul(unit.number(number, group), dx),
-            };
-            *acc = V::fma(V::to_f(isum), scale, *acc);
-            if let Means::Min = plain.means {
-                let min = unit.number(plain.scale, sharing.groups + group);
-                *acc = V::fma(min, V::splat_f(x.sum(block + b, t)), *acc);
+            let scale = if plain.scale == Number::None { dx } else { V::mul(d, dx) };
+            acc[t] = V::fma(V::to_f(products.of(t)), scale, acc[t]);
+            if plain.means == Means::Min {
+                acc[t] = V::fma(min, V::splat_f(x.sum(block + b, t)), acc[t]);
             }
-        }
+        });
     }
 }

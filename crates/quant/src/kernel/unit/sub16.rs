@@ -4,7 +4,7 @@
 //! one exact operation. The codes are not shifted down to the foot of their byte: it is the sums that are,
 //! since a power of two does no harm to an integer.
 
-use super::{Unit, eight, for_eight, nibbles, shifted};
+use super::{Unit, eight, for_eight, for_rows, nibbles, shifted};
 use crate::activations::Tile;
 use crate::lanes::{Lanes, NONE};
 
@@ -330,13 +330,13 @@ unsafe fn six_bit_pair<V: Lanes, const NT: usize, const P: usize>(
         let (first, second) = ([a, b, c, d], [e, f, g, h]);
         let scales = unit.words(1 + P / 2);
         let scale = [signed_byte::<V>(scales, P % 2 * 2), signed_byte::<V>(scales, P % 2 * 2 + 1)];
-        for (t, s) in s.iter_mut().enumerate() {
+        for_rows!(NT, true, t => {
             let x_codes = x.codes(block + P, t);
             let a = V::dot::<6, 4, 1>(&first, x_codes, 32, x.minus_half(block + P, t, 0));
             let b = V::dot::<6, 4, 1>(&second, x_codes.add(16), 32, x.minus_half(block + P, t, 1));
             let sum = V::mul(V::to_f(a), scale[0]);
             let sum = V::fma(V::to_f(b), scale[1], sum);
-            *s = V::fma(sum, V::splat_f(x.scale(block + P, t)), *s);
-        }
+            s[t] = V::fma(sum, V::splat_f(x.scale(block + P, t)), s[t]);
+        });
     }
 }

@@ -1,7 +1,7 @@
 //! Blocks of 256 in eight sub-blocks of 32.
 
 use super::products::{Products, Rows};
-use super::{LOW, Unit, eight, for_eight, nibbles, shifted};
+use super::{LOW, Unit, eight, for_eight, keep_order, nibbles, shifted};
 use crate::activations::Tile;
 use crate::lanes::{Lanes, Vectors};
 use crate::packing::Listed;
@@ -191,7 +191,13 @@ unsafe fn listed_sub<V: Lanes, const NT: usize, const SUB: usize>(
 ) {
     // SAFETY: as `listed`.
     unsafe {
-        unit.begin::<NT>(SUB, 8, 34);
+        // With many rows, each look at whether memory is asked for costs registers.
+        let parts = if NT > 1 { 1 } else { 8 };
+        if SUB < parts {
+            unit.begin::<NT>(SUB, parts, 34);
+        } else {
+            keep_order();
+        }
         // One vector of `d` and of high pairs of the scales, one of their low nibbles, 32 of codes.
         let high = shifted::<V>(V::load_u16(unit.halves(0, 1)), 4 - 2 * SUB as i32);
         let low = V::shr(unit.words(1), 4 * SUB as u32);
