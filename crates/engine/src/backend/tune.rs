@@ -1,11 +1,10 @@
 //! Which way of reading weights is the fastest on this machine, measured.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use load::Pool;
 use memmap2::MmapMut;
-use quant::{Access, Activations, ColumnsMut, Isa, Matrix, Way};
+use quant::{Access, Activations, ColumnsMut, Isa, Kernel, Matrix, Way};
 use tensor::{Scheme, Shape};
 
 /// The schemes of the matrices: codes that are bytes, and others.
@@ -61,7 +60,7 @@ impl Tuned {
 /// Tries all ways in turns on the threads of `pool`, in half a second. `None` where there is nothing to choose.
 pub fn tune(pool: &mut Pool, isa: Isa) -> Option<Tuned> {
     let r = isa.interleave()?;
-    let [bytes, others] = SCHEMES.map(|name| Trial::new(quant::interleaved(name, r)?));
+    let [bytes, others] = SCHEMES.map(|name| Trial::new(isa, quant::interleaved(name, r)?.as_ref()));
     let mut trials = [bytes?, others?];
     let began = Instant::now();
     while trials[0].seconds[0].len() < TURNS {
@@ -79,16 +78,16 @@ pub fn tune(pool: &mut Pool, isa: Isa) -> Option<Tuned> {
 
 /// A matrix, and what each way needed for it.
 struct Trial {
-    form: Arc<Scheme>,
     rows: usize,
     matrix: MmapMut,
-    ways: Vec<Way>,
+    /// The ways, the table's first.
+    ways: Vec<(Way, Kernel)>,
     /// Of each way, in each turn.
     seconds: Vec<Vec<f64>>,
 }
 
 impl Trial {
-    fn new(form: Arc<Scheme>) -> Option<Trial> {
+    fn new(isa: Isa, form: &Scheme) -> Option<Trial> {
         let bytes = |rows: usize| {
             let bytes = form.byte_len(&Shape::from([rows as u64, COLUMNS as u64])).ok()?;
             usize::try_from(bytes).ok()
@@ -99,15 +98,16 @@ impl Trial {
         #[cfg(target_os = "linux")]
         let _ = matrix.advise(memmap2::Advice::HugePage);
         matrix.fill(0x11);
-        let table = Access::detect().way(&form);
+        let table = Access::detect().way(form);
         let others = Way::all().into_iter().filter(|way| *way != table);
-        let ways: Vec<Way> = std::iter::once(table).chain(others).collect();
-        Some(Trial { form, rows, matrix, seconds: vec![vec![]; ways.len()], ways })
+        let with_kernel = |way| Some((way, quant::kernel_with(form, isa, way)?));
+        let ways: Vec<_> = std::iter::once(table).chain(others).map(with_kernel).collect::<Option<_>>()?;
+        Some(Trial { rows, matrix, seconds: vec![vec![]; ways.len()], ways })
     }
 
     /// Multiplies in the `i`-th way.
     fn multiply(&mut self, pool: &mut Pool, isa: Isa, i: usize, counts: bool) {
-        let Some(kernel) = quant::kernel_with(&self.form, isa, self.ways[i]) else { return };
+        let (_, kernel) = &self.ways[i];
         let x: Vec<f32> = (0..COLUMNS).map(|i| (i % 7) as f32).collect();
         let mut activations = Activations::new(1, COLUMNS);
         let mut y = vec![0.0; self.rows];
@@ -126,7 +126,7 @@ impl Trial {
 
     fn tried(self) -> Vec<Tried> {
         let first = self.seconds[0].clone();
-        let tried = self.ways.iter().zip(self.seconds).map(|(way, seconds)| Tried {
+        let tried = self.ways.iter().zip(self.seconds).map(|((way, _), seconds)| Tried {
             way: *way,
             bytes_per_second: self.matrix.len() as f64 / median(seconds.clone()),
             ratio: median(first.iter().zip(&seconds).map(|(table, this)| table / this).collect()),

@@ -7,7 +7,7 @@ use super::Padded;
 use super::sync::AtomicUsize;
 
 /// Items that threads take one by one, in shares of items that follow each other. Each thread takes those of its own share, and then
-/// what others have left of theirs. A processor asks for the memory behind what it reads, and a thread that reads on has it in its cache.
+/// what others have left of theirs. A processor prefetches memory behind each read; a thread that reads on finds it in its cache.
 pub(super) struct Shares {
     /// The next item of each share.
     next: Box<[Padded<AtomicUsize>]>,

@@ -11,7 +11,7 @@ use super::blocks::{Accumulate, accumulate_of};
 /// Codes whose arithmetic is compiled.
 pub(super) trait Kind {
     const CODES: Codes;
-    /// Whether memory is asked for ahead of the arithmetic: see [`Way`](crate::Way).
+    /// True if the arithmetic asks for memory ahead: see [`Way`](crate::Way).
     const ASK: bool;
 }
 
