@@ -138,6 +138,12 @@ impl Plain {
         self.bits as usize
     }
 
+    /// Where the numbers of a unit of `blocks` blocks with `groups` scales are.
+    pub(crate) const fn sharing(self, blocks: usize, groups: usize) -> Sharing {
+        let lead = (groups * self.numbers() * self.scale.bytes()).div_ceil(4);
+        Sharing { blocks, shift: (blocks / groups).ilog2(), groups, lead }
+    }
+
     /// Kinds of numbers that come with the codes.
     const fn numbers(self) -> usize {
         match (self.scale, self.means) {
@@ -310,11 +316,10 @@ impl Packing {
     /// Where the numbers of a unit are.
     pub(crate) fn sharing(&self) -> Sharing {
         let (blocks, groups) = (self.unit / 32, self.unit / self.group);
-        let lead = match self.codes {
-            Codes::Plain(plain) => (groups * plain.numbers() * plain.scale.bytes()).div_ceil(4),
-            _ => 0,
-        };
-        Sharing { blocks, shift: (blocks / groups).ilog2(), groups, lead }
+        match self.codes {
+            Codes::Plain(plain) => plain.sharing(blocks, groups),
+            _ => Sharing { blocks, shift: (blocks / groups).ilog2(), groups, lead: 0 },
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use crate::columns::ColumnsMut;
 use crate::interleave::split;
 use crate::isa::Isa;
 use crate::lanes::{Lanes, for_lanes};
-use crate::packing::{PLANES, Packing, RECORD_MAX, ROWS_MAX, Sharing};
+use crate::packing::{Codes, PLANES, Packing, RECORD_MAX, ROWS_MAX, Sharing};
 use crate::repack::{self, Source};
 
 use super::kinds::{Kind, arithmetic};
@@ -36,7 +36,7 @@ for_lanes! {
     /// Adds the products of the blocks `blocks` of some groups of rows to what the blocks before them gave.
     ///
     /// # Safety
-    /// There are at most [`STREAMS`] groups. Their units are there for all of `blocks`, which begin with a unit,
+    /// There are one or two groups: see [`Way`]. Their units are there for all of `blocks`, which begin with a unit,
     /// and their places are in `job`.
     pub(super) fn accumulate_of<K: Kind>(
         job: &mut Job<'_>,
@@ -45,9 +45,6 @@ for_lanes! {
         blocks: Range<usize>,
     ) = accumulate
 }
-
-/// Most groups that are read at once: see [`Way`].
-const STREAMS: usize = 2;
 
 /// A function of [`accumulate_of`].
 pub(super) type Accumulate = unsafe fn(&mut Job<'_>, Units, &[Group], Range<usize>);
@@ -208,11 +205,63 @@ unsafe fn accumulate<V: Lanes, K: Kind>(
     }
     for t in tiled + half..tiled + half + single {
         // SAFETY: as this function.
-        unsafe { tile::<V, K, 1, STREAMS>(job, units, groups, blocks.clone(), t) }
+        unsafe {
+            match groups {
+                [one, other] => row::<V, K, 2>(job, units, &[*one, *other], blocks.clone(), t),
+                [one] => row::<V, K, 1>(job, units, &[*one], blocks.clone(), t),
+                _ => {}
+            }
+        }
     }
 }
 
-/// [`accumulate`] of at most `G` groups for the `NT` rows of activations from `t` on.
+/// [`accumulate`] of `G` groups for row `t` of the activations alone.
+///
+/// # Safety
+/// As [`accumulate`].
+#[inline(always)]
+unsafe fn row<V: Lanes, K: Kind, const G: usize>(
+    job: &mut Job<'_>,
+    units: Units,
+    groups: &[Group; G],
+    blocks: Range<usize>,
+    t: usize,
+) {
+    // SAFETY: as this function.
+    unsafe {
+        match (K::CODES, units.sharing.blocks, units.sharing.groups) {
+            (Codes::Plain(_), 2, 2) => shared::<V, K, G, 2, 2>(job, units, groups, blocks, t),
+            (Codes::Plain(_), 2, 1) => shared::<V, K, G, 2, 1>(job, units, groups, blocks, t),
+            (Codes::Plain(_), 4, 1) => shared::<V, K, G, 4, 1>(job, units, groups, blocks, t),
+            _ => tile::<V, K, 1, G>(job, units, groups, blocks, t),
+        }
+    }
+}
+
+/// [`row`] of units of `BLOCKS` blocks with `SCALES` scales, whose addresses are all constant: to make them from numbers that are not
+/// takes longer than the products.
+///
+/// # Safety
+/// As [`accumulate`]; the units are of that kind.
+#[inline(always)]
+unsafe fn shared<V: Lanes, K: Kind, const G: usize, const BLOCKS: usize, const SCALES: usize>(
+    job: &mut Job<'_>,
+    mut units: Units,
+    groups: &[Group; G],
+    blocks: Range<usize>,
+    t: usize,
+) {
+    if let Codes::Plain(plain) = K::CODES {
+        let sharing = plain.sharing(BLOCKS, SCALES);
+        let bytes = 4 * V::N * (sharing.lead + plain.vectors() * BLOCKS);
+        debug_assert_eq!((units.bytes, units.blocks), (bytes, BLOCKS), "units");
+        units = Units { bytes, blocks: BLOCKS, sharing };
+    }
+    // SAFETY: as this function.
+    unsafe { tile::<V, K, 1, G>(job, units, groups, blocks, t) }
+}
+
+/// [`accumulate`] of `G` groups for the `NT` rows of activations from `t` on.
 ///
 /// # Safety
 /// As [`accumulate`].
@@ -220,12 +269,12 @@ unsafe fn accumulate<V: Lanes, K: Kind>(
 unsafe fn tile<V: Lanes, K: Kind, const NT: usize, const G: usize>(
     job: &mut Job<'_>,
     units: Units,
-    groups: &[Group],
+    groups: &[Group; G],
     blocks: Range<usize>,
     t: usize,
 ) {
     let x = job.x.tile::<NT>(t);
-    assert!(blocks.end <= x.blocks() && groups.len() <= G);
+    assert!(blocks.end <= x.blocks());
     // SAFETY: as `accumulate`; loads and stores of floats are of arrays and slices of at least `V::N`.
     unsafe {
         // Only the first tile of a group waits for memory: the others find it in the cache. Tiles read one group at a time, and ask

@@ -50,7 +50,8 @@ pub(super) unsafe fn unit<V: Lanes, K: Kind, const NT: usize>(
                 if unit.asks::<NT>() {
                     unit.ask(0..sharing.lead + plain.vectors() * sharing.blocks);
                 }
-                for b in 0..blocks.min(sharing.blocks) {
+                let blocks = blocks.min(sharing.blocks);
+                for b in if NT == 1 && V::KEEPS { rolled(blocks) } else { 0..blocks } {
                     if NT > 1 {
                         // As in `begin`: codes of the next block are not made before there are registers for them.
                         keep_order();
@@ -115,6 +116,18 @@ impl<V: Lanes> Unit<V> {
         }
     }
 
+    /// As [`begin`](Self::begin), of `count` vectors from `first` on: a constant number of lines, also in a loop that is [`rolled`].
+    #[inline(always)]
+    fn begin_at<const NT: usize>(self, first: usize, count: usize) {
+        keep_order();
+        if self.asks::<NT>() {
+            let ahead = self.ahead + 4 * V::N * first;
+            for line in 0..(4 * V::N * count).div_ceil(64) {
+                V::prefetch(self.at.wrapping_add(ahead + 64 * line));
+            }
+        }
+    }
+
     /// Vector `i`.
     ///
     /// # Safety
@@ -175,6 +188,36 @@ use eight;
 fn keep_order() {
     compiler_fence(Ordering::SeqCst);
 }
+
+/// `0..n`, as a loop that the compiler does not write out.
+///
+/// A processor finds out for each load instruction how far apart the places are that it reads. Where memory is asked for ahead, a few
+/// instructions that read a unit line by line get it faster than many that each read one line of every unit: Q4_K and Q5_K by a
+/// sixth to a quarter on Zen 5, Q6_K by a tenth. Where the processor is left alone K-quants lose as much, and are written out.
+#[inline(always)]
+fn rolled(mut n: usize) -> Range<usize> {
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    // SAFETY: it does nothing; the compiler takes the number for another.
+    unsafe {
+        std::arch::asm!("/* {n} */", n = inout(reg) n, options(pure, nomem, nostack, preserves_flags));
+    }
+    0..n
+}
+
+/// The same statement for a constant of 0 to 3.
+macro_rules! for_four {
+    ($i:ident => $s:stmt) => {
+        $crate::kernel::unit::for_four!($i 0 $s);
+        $crate::kernel::unit::for_four!($i 1 $s);
+        $crate::kernel::unit::for_four!($i 2 $s);
+        $crate::kernel::unit::for_four!($i 3 $s);
+    };
+    ($i:ident $value:literal $s:stmt) => {{
+        const $i: usize = $value;
+        $s
+    }};
+}
+use for_four;
 
 /// The same statement for a constant of 0 to 7.
 macro_rules! for_eight {

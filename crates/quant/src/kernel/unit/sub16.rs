@@ -4,7 +4,7 @@
 //! one exact operation. The codes are not shifted down to the foot of their byte: it is the sums that are,
 //! since a power of two does no harm to an integer.
 
-use super::{Unit, eight, for_eight, for_rows, nibbles, shifted};
+use super::{Unit, eight, for_eight, for_rows, nibbles, rolled, shifted};
 use crate::activations::Tile;
 use crate::lanes::{Lanes, NONE};
 
@@ -90,8 +90,27 @@ pub(super) unsafe fn two_bit<V: Lanes, const NT: usize>(
     // SAFETY: as this function.
     unsafe {
         let (mut s, mut n) = ([V::splat_f(0.0); NT], [V::splat_f(0.0); NT]);
-        let mut words = [V::splat(0); 8];
-        for_eight!(P => two_bit_pair::<V, NT, P>(unit, &mut words, block, x, &mut s, &mut n));
+        // One vector of `d` and `dmin`, four of scales and minima, 16 of codes.
+        if NT == 1 && V::KEEPS && unit.ask {
+            unit.begin_at::<NT>(0, 5);
+            for half in rolled(2) {
+                unit.begin_at::<NT>(5 + 8 * half, 8);
+                let (words, scales, block) = (five_on(unit, 8 * half), 1 + 2 * half, block + 4 * half);
+                two_bit_pair::<V, NT, 0>(unit, &words, scales, block, x, &mut s, &mut n);
+                two_bit_pair::<V, NT, 1>(unit, &words, scales, block, x, &mut s, &mut n);
+                two_bit_pair::<V, NT, 2>(unit, &words, scales, block, x, &mut s, &mut n);
+                two_bit_pair::<V, NT, 3>(unit, &words, scales, block, x, &mut s, &mut n);
+            }
+        } else {
+            let mut words = [V::splat(0); 8];
+            for_eight!(P => {
+                if P.is_multiple_of(4) {
+                    unit.begin::<NT>(P / 4, 2, 21);
+                    words = five_on(unit, 2 * P);
+                }
+                two_bit_pair::<V, NT, P>(unit, &words, 1, block, x, &mut s, &mut n);
+            });
+        }
         // `spread` made the scales and minima larger.
         let d = V::mul(unit.scales(0, 0), V::splat_f(1.0 / 256.0));
         let dmin = V::mul(unit.scales(0, 1), V::splat_f(1.0 / 256.0));
@@ -102,11 +121,19 @@ pub(super) unsafe fn two_bit<V: Lanes, const NT: usize>(
     }
 }
 
-/// The `P`-th 32 values of a block of codes of two bits.
+/// Vectors `5 + at` to `13 + at`.
+#[inline(always)]
+unsafe fn five_on<V: Lanes>(unit: Unit<V>, at: usize) -> [V::I; 8] {
+    // SAFETY: as `super::unit`.
+    unsafe { eight!(j => unit.words(5 + at + j)) }
+}
+
+/// The `P`-th 32 values from block `block` on, of codes of two bits, whose scales and minima begin at `scales`.
 #[inline(always)]
 unsafe fn two_bit_pair<V: Lanes, const NT: usize, const P: usize>(
     unit: Unit<V>,
-    words: &mut [V::I; 8],
+    words: &[V::I; 8],
+    scales: usize,
     block: usize,
     x: Tile<'_, NT>,
     s: &mut [V::F; NT],
@@ -114,13 +141,8 @@ unsafe fn two_bit_pair<V: Lanes, const NT: usize, const P: usize>(
 ) {
     // SAFETY: as `two_bit`.
     unsafe {
-        // One vector of `d` and `dmin`, four of scales and minima, 16 of codes.
-        if P.is_multiple_of(4) {
-            unit.begin::<NT>(P / 4, 2, 21);
-            *words = eight!(j => unit.words(5 + 2 * P + j));
-        }
         let codes = eight!(j => pair_of_bits::<V>(words[j], P));
-        let both = unit.words(1 + P / 2);
+        let both = unit.words(scales + P / 2);
         let scale = spread::<V>(nibbles::<V>(both, false), P % 2);
         let min = spread::<V>(nibbles::<V>(both, true), P % 2);
         for t in 0..NT {
@@ -224,8 +246,14 @@ pub(super) unsafe fn six_bit<V: Lanes, const NT: usize>(
     unsafe {
         let mut s = [V::splat_f(0.0); NT];
         if NT == 1 && V::KEEPS {
-            six_bit_half::<V, NT>(unit, block, x, &mut s, 0);
-            six_bit_half::<V, NT>(unit, block, x, &mut s, 1);
+            if unit.ask {
+                for half in rolled(2) {
+                    six_bit_half::<V, NT>(unit, block, x, &mut s, half);
+                }
+            } else {
+                six_bit_half::<V, NT>(unit, block, x, &mut s, 0);
+                six_bit_half::<V, NT>(unit, block, x, &mut s, 1);
+            }
         } else {
             for_eight!(P => six_bit_pair::<V, NT, P>(unit, block, x, &mut s));
         }
@@ -283,7 +311,7 @@ unsafe fn six_bit_sixteen<V: Lanes, const NT: usize>(
         // One vector of `d`, four of scales; for each 16 columns of the quarters of a half four vectors of low nibbles of
         // the first and third, four of the second and fourth, and four of high pairs.
         let at = 5 + half * 24 + part * 12;
-        unit.begin::<NT>(2 * half + part, 4, 53);
+        unit.begin_at::<NT>(13 * (2 * half + part), 14);
         let low = [four(unit, at), four(unit, at + 4)];
         let pairs = four(unit, at + 8);
         let mut sums = [V::splat(0); 4];
