@@ -1,176 +1,325 @@
-//! `cargo xtask bench`: how fast Weighbridge runs a model, alone or beside llama.cpp.
+//! `cargo xtask bench`: how fast Weighbridge runs models, alone or beside other programs.
 //!
-//! The two take turns, and the order alternates from pair to pair: a machine that slows down or speeds up meanwhile
-//! affects both alike. The result is the median of the ratios within pairs.
+//! The programs take turns, and each turn begins with another one: a machine that slows down or speeds up meanwhile
+//! affects all alike. Ratios are medians of those within turns. What it prints are the tables of docs/performance.md.
 
+mod program;
+
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
-use serde_json::Value;
 
 use crate::workspace::{self, Build};
-
-const PREFILL: &str = "128";
-const DECODE: &str = "64";
-/// The peer's program, looked for on PATH.
-const PEER: &str = "llama-bench";
+use program::{Program, Task};
 
 /// The measurements to make.
 pub(crate) struct Options {
-    pub(crate) peer: bool,
-    pub(crate) model: String,
-    pub(crate) pairs: usize,
+    /// Name and path of `llama-bench` of llama.cpp and of others that descend from it.
+    pub(crate) peers: Vec<(String, PathBuf)>,
+    /// Weighbridge as it was.
+    pub(crate) before: Option<PathBuf>,
+    /// Names of [`SUBJECTS`] or of `cargo xtask models`, or paths.
+    pub(crate) models: Vec<String>,
+    pub(crate) tables: Vec<Table>,
+    /// Where `cargo xtask fixture` put its models.
+    pub(crate) fixtures: PathBuf,
+    pub(crate) turns: usize,
     pub(crate) threads: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
         let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        Self { peer: false, model: "smollm2".into(), pairs: 5, threads }
+        Self {
+            peers: Vec::new(),
+            before: None,
+            models: Vec::new(),
+            tables: Vec::new(),
+            fixtures: PathBuf::from("."),
+            turns: 5,
+            threads,
+        }
     }
 }
 
-/// Tokens per second of one run.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Speed {
-    prefill: f64,
-    decode: f64,
+/// A table of the result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Table {
+    /// Decode on all threads and on one.
+    Decode,
+    /// Prompts, on all threads.
+    Prefill,
+    /// Decode on all threads beside processes that only count.
+    Beside,
+}
+
+impl Table {
+    const ALL: &[(&str, Self)] =
+        &[("decode", Self::Decode), ("prefill", Self::Prefill), ("beside", Self::Beside)];
+
+    /// The table of that name.
+    pub(crate) fn named(name: &str) -> Result<Self> {
+        let found = Self::ALL.iter().find(|(known, _)| *known == name);
+        found.map(|(_, table)| *table).with_context(|| {
+            let names: Vec<_> = Self::ALL.iter().map(|(name, _)| format!("`{name}`")).collect();
+            format!("there is no table `{name}`\nhint: {}", names.join(", "))
+        })
+    }
+
+    /// What the columns before and after the programs are called.
+    fn columns(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Decode => ("decode | threads | tokens", "share of a plain read"),
+            Self::Prefill => ("prefill | threads | tokens", "products alone"),
+            Self::Beside => ("decode beside | of these | tokens", "share of a plain read"),
+        }
+    }
+}
+
+/// What is measured of a model: more tokens than that take longer and say no more.
+struct Subject {
+    name: &'static str,
+    /// The folder and file of a model that `cargo xtask fixture` makes.
+    fixture: Option<&'static str>,
+    /// Tokens that are decoded on all threads, and on one.
+    decode: [u32; 2],
+    prefill: &'static [u32],
+    /// Tokens that are decoded beside one process, and beside four.
+    beside: Option<[u32; 2]>,
+}
+
+const SMALL: Subject = Subject {
+    name: "smollm2",
+    fixture: None,
+    decode: [64, 32],
+    prefill: &[128, 512],
+    beside: Some([32, 16]),
+};
+
+const SUBJECTS: &[Subject] = &[
+    SMALL,
+    Subject { name: "gpt2-124m", beside: None, ..SMALL },
+    Subject { name: "gemma3", ..SMALL },
+    Subject {
+        name: "qwen2-1.5b",
+        fixture: Some("qwen2-1.5b-q4_k_m.gguf"),
+        decode: [24, 12],
+        prefill: &[128, 512],
+        beside: Some([8, 4]),
+    },
+    Subject {
+        name: "llama-8b",
+        fixture: Some("llama-8b-q4_k_m.gguf"),
+        decode: [8, 6],
+        prefill: &[128],
+        beside: None,
+    },
+];
+
+/// A line of a table.
+struct Row {
+    task: Task,
+    threads: usize,
+    busy: usize,
+}
+
+impl Subject {
+    fn rows(&self, table: Table, threads: usize) -> Vec<Row> {
+        match table {
+            Table::Decode => {
+                let row = |(threads, tokens)| Row { task: Task::Decode(tokens), threads, busy: 0 };
+                let of: BTreeSet<_> = [(threads, self.decode[0]), (1, self.decode[1])].into();
+                of.into_iter().rev().map(row).collect()
+            }
+            Table::Prefill => {
+                self.prefill.iter().map(|&n| Row { task: Task::Prefill(n), threads, busy: 0 }).collect()
+            }
+            Table::Beside => {
+                let row = |(busy, tokens)| Row { task: Task::Decode(tokens), threads, busy };
+                self.beside.iter().flat_map(|&[one, four]| [(1, one), (4, four)]).map(row).collect()
+            }
+        }
+    }
 }
 
 /// Measures and prints.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    if options.pairs == 0 || options.threads == 0 {
-        bail!("`--pairs` and `--threads` are at least 1");
+    if options.turns == 0 || options.threads == 0 {
+        bail!("`--turns` and `--threads` are at least 1");
     }
-    let program = workspace::build_weighbridge(Build::Release)?;
-    let model = model_path(&options.model)?;
-    let peer = if options.peer { on_path(PEER) } else { None };
-    println!("\nmachine  {}", machine());
-    println!("model    {}", model.display());
-    println!("a run    prefill {PREFILL}, decode {DECODE} tokens, {} threads", options.threads);
-    match &peer {
-        Some(path) => println!("peer     {}", path.display()),
-        None if options.peer => {
-            println!("peer     none: there is no `{PEER}` on PATH, so these are ours alone");
-        }
-        None => {}
+    let ours = workspace::build_weighbridge(Build::Release)?;
+    let mut programs = vec![Program::ours("Weighbridge", &ours)];
+    programs.extend(options.peers.iter().map(|(name, path)| Program::peer(name, path)));
+    programs.extend(options.before.iter().map(|path| Program::before(path)));
+    for program in &programs {
+        program.check()?;
     }
+    let models: Vec<_> = options.models.iter().map(|name| model(name, options)).collect::<Result<_>>()?;
+    println!("machine: {}; medians of {} in turns", machine(), options.turns);
     if let Some(load) = load().filter(|load| *load > 0.5) {
-        println!("note     load average {load}: other programs take part of the cores, expect noise");
+        println!("load average {load}: other programs take part of the cores, expect noise");
     }
-    println!();
-
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    for pair in 0..options.pairs {
-        let Some(peer) = &peer else {
-            let speed = run_ours(&program, &model, options.threads)?;
-            println!("run {}   {}", pair + 1, shown(speed));
-            ours.push(speed);
-            continue;
-        };
-        let (mine, other) = if pair % 2 == 0 {
-            let mine = run_ours(&program, &model, options.threads)?;
-            (mine, run_peer(peer, &model, options.threads)?)
-        } else {
-            let other = run_peer(peer, &model, options.threads)?;
-            (run_ours(&program, &model, options.threads)?, other)
-        };
-        println!("pair {}  weighbridge {}   llama.cpp {}", pair + 1, shown(mine), shown(other));
-        ours.push(mine);
-        theirs.push(other);
-    }
-    println!();
-    summary("weighbridge", &ours);
-    if peer.is_some() {
-        summary("llama.cpp", &theirs);
-        ratio("decode", &ours, &theirs, |speed| speed.decode);
-        ratio("prefill", &ours, &theirs, |speed| speed.prefill);
+    for &table in &options.tables {
+        header(table, &programs);
+        for (name, path, subject) in &models {
+            for row in subject.rows(table, options.threads) {
+                let line = measure(&programs, path, &row, options.turns)?;
+                let of = if table == Table::Beside { row.busy } else { row.threads };
+                println!("| {name} | {of} | {} | {line} |", row.task.tokens());
+            }
+        }
     }
     Ok(())
 }
 
-/// A model of the table by its name, or any path.
-fn model_path(name: &str) -> Result<PathBuf> {
+fn header(table: Table, programs: &[Program]) {
+    let (first, share) = table.columns();
+    let mut columns: Vec<_> = vec![first];
+    columns.extend(programs.iter().filter(|program| !program.is_before()).map(Program::name));
+    if programs.iter().any(Program::is_peer) {
+        columns.push("/ the faster");
+    }
+    columns.push(share);
+    if programs.iter().any(Program::is_before) {
+        columns.push("/ before");
+    }
+    let numbers = "--:|".repeat(columns.len() + 1);
+    println!("\n| {} |\n|---|{numbers}", columns.join(" | "));
+}
+
+/// The figures of one row: all programs in turns.
+fn measure(programs: &[Program], model: &Path, row: &Row, turns: usize) -> Result<String> {
+    let _busy = Busy::start(row.busy)?;
+    let mut runs: Vec<Vec<program::Run>> = programs.iter().map(|_| Vec::new()).collect();
+    let mut fails: Vec<Option<anyhow::Error>> = programs.iter().map(|_| None).collect();
+    for turn in 0..turns {
+        for at in (0..programs.len()).map(|at| (at + turn) % programs.len()) {
+            if fails[at].is_some() {
+                continue;
+            }
+            match programs[at].run(model, row.task, row.threads) {
+                Ok(run) => runs[at].push(run),
+                // Another program that cannot run the model leaves its column empty.
+                Err(error) if programs[at].is_peer() && runs[at].is_empty() => fails[at] = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    for (program, error) in programs.iter().zip(&fails) {
+        if let Some(error) = error {
+            eprintln!("{} does not run {}: {error:#}", program.name(), model.display());
+        }
+    }
+    let speeds = |at: usize| runs[at].iter().map(|run| run.tokens_per_second).collect::<Vec<_>>();
+    let ours = speeds(0);
+    let mut cells = Vec::new();
+    let mut faster = vec![0_f64; turns];
+    for (at, program) in programs.iter().enumerate().filter(|(_, program)| !program.is_before()) {
+        cells.push(if runs[at].is_empty() {
+            String::new()
+        } else {
+            format!("{:.1}", spread(speeds(at)).median)
+        });
+        if program.is_peer() {
+            for (most, speed) in faster.iter_mut().zip(speeds(at)) {
+                *most = most.max(speed);
+            }
+        }
+    }
+    if programs.iter().any(Program::is_peer) {
+        cells.push(ratio(&ours, &faster));
+    }
+    cells.push(share(&runs[0], row.task));
+    if let Some(at) = programs.iter().position(Program::is_before) {
+        cells.push(ratio(&ours, &speeds(at)));
+    }
+    Ok(cells.join(" | "))
+}
+
+/// The median of the ratios within turns, the least and the most.
+fn ratio(ours: &[f64], theirs: &[f64]) -> String {
+    if theirs.contains(&0.0) {
+        return String::new();
+    }
+    let of = spread(ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect());
+    format!("**{:.2}** ({:.2} to {:.2})", of.median, of.least, of.most)
+}
+
+/// Which part of what the machine allows was reached.
+fn share(runs: &[program::Run], task: Task) -> String {
+    let median = |of: fn(&program::Ceiling) -> f64| {
+        let known: Vec<_> = runs.iter().filter_map(|run| run.ceiling.as_ref().map(of)).collect();
+        (!known.is_empty()).then(|| spread(known).median)
+    };
+    let (share, read) = match task {
+        Task::Decode(_) => {
+            (median(|ceiling| ceiling.share_of_read), median(|ceiling| ceiling.read_bytes_per_second))
+        }
+        Task::Prefill(_) => (median(|ceiling| ceiling.products_share), None),
+    };
+    let share = share.map_or_else(String::new, |share| format!("{:.0} %", share * 100.0));
+    read.map_or_else(|| share.clone(), |read| format!("{share} of {:.0} GB/s", read / 1e9))
+}
+
+/// Processes that only count, until this is dropped.
+struct Busy(Vec<Child>);
+
+impl Busy {
+    fn start(count: usize) -> Result<Self> {
+        let mut all = Self(Vec::new());
+        for _ in 0..count {
+            let mut counts = Command::new("sh");
+            counts.args(["-c", "while :; do :; done"]).stdin(Stdio::null());
+            all.0.push(counts.spawn().context("cannot start a process that counts")?);
+        }
+        Ok(all)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            // One that has ended by itself cannot be ended again.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Name, path and what to measure of a fixture, of a model of the table, or of any path.
+fn model(name: &str, options: &Options) -> Result<(String, PathBuf, &'static Subject)> {
+    let subject = SUBJECTS.iter().find(|subject| subject.name == name);
+    if let Some((subject, file)) = subject.and_then(|subject| Some((subject, subject.fixture?))) {
+        let path = options.fixtures.join(file);
+        if !path.is_file() {
+            bail!(
+                "there is no {}\nhint: `cargo xtask fixture {name} DIR` makes it, `--fixtures DIR` names the folder",
+                path.display()
+            );
+        }
+        return Ok((name.into(), path, subject));
+    }
+    let subject = subject.unwrap_or(&SUBJECTS[0]);
     if testkit::TABLE.iter().any(|model| model.name == name) {
-        return testkit::fetch(testkit::find(name)?, testkit::Check::Stamp);
+        let path = testkit::fetch(testkit::find(name)?, testkit::Check::Stamp)?;
+        return Ok((name.into(), path, subject));
     }
     let path = PathBuf::from(name);
     if !path.exists() {
-        bail!("`{name}` is neither a model of `cargo xtask models --list` nor a path");
+        bail!(
+            "`{name}` is neither a fixture, nor a model of `cargo xtask models --list`, nor a path\n\
+             hint: `all` is short for {}",
+            all_models().join(", ")
+        );
     }
-    Ok(path)
+    Ok((path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned(), path, subject))
 }
 
-fn run_ours(program: &Path, model: &Path, threads: usize) -> Result<Speed> {
-    let mut command = Command::new(program);
-    command.arg("bench").arg(model).args([
-        "--prefill",
-        PREFILL,
-        "--decode",
-        DECODE,
-        "--repeat",
-        "1",
-        "--json",
-    ]);
-    command.args(["--threads", &threads.to_string()]);
-    let output = json(&mut command)?;
-    let field =
-        |name: &str| output[name].as_f64().with_context(|| format!("`weighbridge bench` gave no `{name}`"));
-    Ok(Speed { prefill: field("prefill_tokens_per_second")?, decode: field("decode_tokens_per_second")? })
-}
-
-fn run_peer(program: &Path, model: &Path, threads: usize) -> Result<Speed> {
-    let mut command = Command::new(program);
-    command.arg("-m").arg(model).args(["-p", PREFILL, "-n", DECODE, "-r", "1", "-o", "json"]);
-    command.args(["-t", &threads.to_string()]);
-    peer_speed(&json(&mut command)?)
-}
-
-/// Reads what `llama-bench -o json` prints: a row a test, told apart by how many tokens it generates.
-fn peer_speed(rows: &Value) -> Result<Speed> {
-    let row = |generates: bool| {
-        let rows = rows.as_array().map(Vec::as_slice).unwrap_or_default();
-        let found = rows.iter().find(|row| (row["n_gen"].as_u64() > Some(0)) == generates);
-        found.and_then(|row| row["avg_ts"].as_f64()).with_context(|| format!("`{PEER}` gave no `avg_ts`"))
-    };
-    Ok(Speed { prefill: row(false)?, decode: row(true)? })
-}
-
-fn json(command: &mut Command) -> Result<Value> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot run `{name}`"))?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        bail!("`{name}` ended with {}\n{}", output.status, said.trim_end());
-    }
-    serde_json::from_slice(&output.stdout).with_context(|| format!("`{name}` printed no JSON"))
-}
-
-fn on_path(name: &str) -> Option<PathBuf> {
-    let folders = std::env::var_os("PATH")?;
-    std::env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| path.is_file())
-}
-
-fn shown(speed: Speed) -> String {
-    format!("decode {:7.1}  prefill {:7.1}", speed.decode, speed.prefill)
-}
-
-fn summary(who: &str, speeds: &[Speed]) {
-    let decode = spread(speeds.iter().map(|speed| speed.decode).collect());
-    let prefill = spread(speeds.iter().map(|speed| speed.prefill).collect());
-    println!(
-        "{who:<12} decode {:7.1} tokens/s ({:.1} to {:.1})   prefill {:7.1} tokens/s ({:.1} to {:.1})",
-        decode.median, decode.least, decode.most, prefill.median, prefill.least, prefill.most
-    );
-}
-
-fn ratio(what: &str, ours: &[Speed], theirs: &[Speed], of: impl Fn(Speed) -> f64) {
-    let ratios = spread(ours.iter().zip(theirs).map(|(a, b)| of(*a) / of(*b)).collect());
-    println!(
-        "{what:<8} weighbridge / llama.cpp = {:.2} ({:.2} to {:.2})",
-        ratios.median, ratios.least, ratios.most
-    );
+/// The models of the tables in docs/performance.md.
+pub(crate) fn all_models() -> Vec<String> {
+    SUBJECTS.iter().map(|subject| subject.name.into()).collect()
 }
 
 pub(crate) struct Spread {
@@ -206,7 +355,12 @@ pub(crate) fn machine() -> String {
     let flags: Vec<_> = value("flags").split(' ').filter(|flag| wanted.contains(flag)).collect();
     let name = if value("model name").is_empty() { std::env::consts::ARCH } else { value("model name") };
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    format!("{name}, {cores} cores, {}", flags.join(" "))
+    format!(
+        "{name} (family {}, model {}), {cores} cores, {}",
+        value("cpu family"),
+        value("model"),
+        flags.join(" ")
+    )
 }
 
 #[cfg(test)]
@@ -214,18 +368,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_peers_rows_are_told_apart() {
-        let rows = serde_json::json!([
-            {"n_prompt": 128, "n_gen": 0, "avg_ts": 200.5},
-            {"n_prompt": 0, "n_gen": 64, "avg_ts": 100.25}
-        ]);
-        assert_eq!(peer_speed(&rows).unwrap(), Speed { prefill: 200.5, decode: 100.25 });
-        assert!(peer_speed(&serde_json::json!([])).is_err());
-    }
-
-    #[test]
     fn the_median_of_an_even_count_lies_between() {
         let spread = spread(vec![4.0, 1.0, 2.0, 3.0]);
         assert_eq!((spread.least, spread.median, spread.most), (1.0, 2.5, 4.0));
+    }
+
+    #[test]
+    fn a_ratio_is_of_turns_and_not_of_medians() {
+        assert_eq!(ratio(&[2.0, 4.0, 9.0], &[1.0, 4.0, 3.0]), "**2.00** (1.00 to 3.00)");
+        assert_eq!(ratio(&[2.0], &[0.0]), "");
+    }
+
+    #[test]
+    fn one_thread_is_not_measured_twice() {
+        let rows =
+            |threads| SMALL.rows(Table::Decode, threads).iter().map(|row| row.threads).collect::<Vec<_>>();
+        assert_eq!(rows(2), [2, 1]);
+        assert_eq!(SUBJECTS[3].rows(Table::Beside, 2).len(), 2);
+        assert!(SUBJECTS[4].rows(Table::Beside, 2).is_empty());
     }
 }

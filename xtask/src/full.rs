@@ -1,8 +1,7 @@
 //! `cargo xtask full`: checks that take too long for every change. The results go into `docs/full-run.md`.
 //!
-//! A step that needs a program that was not named is reported as not run; it is never left out.
+//! A step that needs a program that was not named is reported as not run, and one that was never run is in the report too.
 
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -36,6 +35,8 @@ pub(crate) struct Options {
     pub(crate) remote_python: Option<PathBuf>,
     /// The program `azurite-blob` of npm's azurite.
     pub(crate) azurite: Option<PathBuf>,
+    /// Parts of the names of the steps to run; none means all.
+    pub(crate) only: Vec<String>,
     /// Changed inputs of each fuzz target.
     pub(crate) fuzz_runs: u64,
     /// How often each kind of work is killed.
@@ -54,6 +55,7 @@ impl Default for Options {
             page_modules: None,
             remote_python: None,
             azurite: None,
+            only: Vec::new(),
             fuzz_runs: 200_000,
             kills: 200,
         }
@@ -67,11 +69,18 @@ enum Outcome {
     NotRun(String),
 }
 
-/// Runs every step, writes the report, and fails if a step did.
+/// Runs the steps and fails if one does. The report is written after each: what is not run keeps its line.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let mut table = String::new();
+    let is_wanted =
+        |name: &str| options.only.is_empty() || options.only.iter().any(|part| name.contains(part.as_str()));
+    if let Some(part) = options.only.iter().find(|part| !steps().iter().any(|(name, _)| name.contains(*part)))
+    {
+        let names: Vec<_> = steps().iter().map(|(name, _)| format!("`{name}`")).collect();
+        bail!("no step's name has `{part}` in it\nhint: they are {}", names.join(", "));
+    }
+    let path = workspace::root().join(REPORT);
     let mut failed = Vec::new();
-    for (name, work) in steps() {
+    for (name, work) in steps().into_iter().filter(|(name, _)| is_wanted(name)) {
         eprintln!("\n== {name}");
         let started = Instant::now();
         let outcome = work(options).unwrap_or_else(|error| Outcome::Failed(format!("{error:#}")));
@@ -83,14 +92,17 @@ pub(crate) fn run(options: &Options) -> Result<()> {
                 ("failed", said)
             }
         };
-        let said = said.replace('\n', " ").replace('|', "\\|");
-        let seconds = started.elapsed().as_secs();
-        // Writing to a `String` cannot fail.
-        let _ = writeln!(table, "| {name} | {word} | {said} | {seconds} |");
         eprintln!("{name}: {word}, {said}");
+        let said = said.replace('\n', " ").replace('|', "\\|");
+        let line = format!("| {name} | {word} | {said} | {} | {} |", started.elapsed().as_secs(), stamp()?);
+        let before = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(error).with_context(|| format!("cannot read `{}`", path.display())),
+        };
+        std::fs::write(&path, report(&before, name, &line))
+            .with_context(|| format!("cannot write `{}`", path.display()))?;
     }
-    let path = workspace::root().join(REPORT);
-    std::fs::write(&path, report(&table)?).with_context(|| format!("cannot write `{}`", path.display()))?;
     println!("\nwrote {REPORT}");
     if !failed.is_empty() {
         bail!("failed: {}", failed.join(", "));
@@ -329,19 +341,31 @@ fn judge(options: &Options) -> Result<Outcome> {
     Ok(if failed == 0 && passed > 0 { Outcome::Passed(said) } else { Outcome::Failed(said) })
 }
 
-fn report(table: &str) -> Result<String> {
-    let rustc = said(Command::new("rustc").arg("--version"))?;
-    let date = said(Command::new("date").arg("+%F"))?;
-    let commit =
-        said(Command::new("git").args(["describe", "--always", "--dirty"]).current_dir(workspace::root()))?;
-    Ok(format!(
-        "# The last full run\n\n\
+/// The page with a new line for one step: others keep the line that they have.
+fn report(before: &str, step: &str, line: &str) -> String {
+    let mut page = "# Full runs\n\n\
          `cargo xtask full` wrote this page. It runs what takes too long for every change; all else is in\n\
-         `cargo xtask test`.\n\n\
-         {date}, commit {commit}, {rustc}; {}.\n\n\
-         | what | result | how much | seconds |\n|---|---|---|---|\n{table}",
-        machine()
-    ))
+         `cargo xtask test`. Each line is the last run of a step.\n\n\
+         | what | result | how much | seconds | when | commit | machine |\n|---|---|---|---|---|---|---|\n"
+        .to_owned();
+    for (name, _) in steps() {
+        let start = format!("| {name} | ");
+        let kept = before.lines().find(|line| line.starts_with(&start));
+        let never = format!("{start}never run | | | | | |");
+        page.push_str(if name == step { line } else { kept.unwrap_or(&never) });
+        page.push('\n');
+    }
+    page
+}
+
+/// When, of which commit and where: the last columns of a line.
+fn stamp() -> Result<String> {
+    let git = |arguments: &[&str]| said(Command::new("git").args(arguments).current_dir(workspace::root()));
+    let date = said(Command::new("date").arg("+%F"))?;
+    let commit = git(&["rev-parse", "--short", "HEAD"])?;
+    let changed = git(&["status", "--porcelain", "--", ".", &format!(":!{REPORT}")])?;
+    let changed = if changed.is_empty() { "" } else { ", changed" };
+    Ok(format!("{date} | {commit}{changed} | {}", machine()))
 }
 
 /// The first line that a program prints.
@@ -350,4 +374,22 @@ fn said(command: &mut Command) -> Result<String> {
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot run `{name}`"))?;
     let text = String::from_utf8(output.stdout)?;
     Ok(text.lines().next().unwrap_or_default().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_that_is_not_run_keeps_its_line() {
+        let names = steps().map(|(name, _)| name);
+        let lines = names.map(|name| format!("| {name} | passed |"));
+        let first = report("", names[0], &lines[0]);
+        assert!(first.contains(&lines[0]));
+        assert_eq!(first.matches("never run").count(), names.len() - 1);
+        let second = report(&first, names[1], &lines[1]);
+        assert!(second.contains(&lines[0]) && second.contains(&lines[1]));
+        let again = report(&second, names[0], "| new |");
+        assert!(again.contains("| new |") && !again.contains(&lines[0]));
+    }
 }

@@ -28,7 +28,8 @@ pub(crate) const TASKS: &[(&str, &str)] = &[
     ("models", "[NAME…] [--verify] [--list] fetch models into the cache folder; `--list` says their sizes"),
     (
         "bench",
-        "[--peer llama.cpp] [--model NAME|PATH] [--pairs N] [--threads N] measure, side by side with a peer",
+        "[--peer NAME=PROGRAM]... [--before PROGRAM] [--model NAME|PATH|all]... [--table decode|prefill|beside]... \
+         [--fixtures DIR] [--turns N] [--threads N] measure, in turns with `llama-bench` of others and an older program",
     ),
     ("fixture", "deepseek-v3|trillion|many-tensors DIR make a large checkpoint of holes"),
     ("fixture", "qwen2-1.5b|llama-8b|moe-1gb DIR make one of real shapes and random weights, and its Q4_K_M"),
@@ -41,7 +42,7 @@ pub(crate) const TASKS: &[(&str, &str)] = &[
         "[--python PROGRAM] [--llama-cpp DIR] [--llama-oracle PATH] [--llama-completion PATH] [--mlx-python PROGRAM] \
          [--serve-python PROGRAM] [--page-modules DIR] \
          [--remote-python PROGRAM] [--azurite PROGRAM] [--fuzz-runs N] [--kills N] \
-         what takes long; writes docs/full-run.md",
+         [PART OF A STEP'S NAME]... what takes long; writes docs/full-run.md",
     ),
     (
         "platforms",
@@ -224,6 +225,7 @@ fn full_task(mut arguments: lexopt::Parser) -> Result<()> {
             Long("azurite") => options.azurite = Some(arguments.value()?.into()),
             Long("fuzz-runs") => options.fuzz_runs = arguments.value()?.parse()?,
             Long("kills") => options.kills = arguments.value()?.parse()?,
+            Value(name) => options.only.push(name.string()?),
             other => return Err(other.unexpected().into()),
         }
     }
@@ -271,15 +273,30 @@ fn bench_task(mut arguments: lexopt::Parser) -> Result<()> {
     let mut options = bench::Options::default();
     while let Some(argument) = arguments.next()? {
         match argument {
-            Long("peer") => match arguments.value()?.string()?.as_str() {
-                "llama.cpp" => options.peer = true,
-                other => bail!("there is no peer `{other}`\nhint: `--peer llama.cpp` is the one it knows"),
+            Long("peer") => {
+                let value = arguments.value()?.string()?;
+                let Some((name, path)) = value.split_once('=') else {
+                    bail!("`--peer` wants NAME=PROGRAM, as in `--peer llama.cpp=build/bin/llama-bench`");
+                };
+                options.peers.push((name.into(), path.into()));
+            }
+            Long("before") => options.before = Some(arguments.value()?.into()),
+            Long("model") => match arguments.value()?.string()?.as_str() {
+                "all" => options.models.extend(bench::all_models()),
+                name => options.models.push(name.into()),
             },
-            Long("model") => options.model = arguments.value()?.string()?,
-            Long("pairs") => options.pairs = arguments.value()?.parse()?,
+            Long("table") => options.tables.push(bench::Table::named(&arguments.value()?.string()?)?),
+            Long("fixtures") => options.fixtures = arguments.value()?.into(),
+            Long("turns") => options.turns = arguments.value()?.parse()?,
             Long("threads") => options.threads = arguments.value()?.parse()?,
             other => return Err(other.unexpected().into()),
         }
+    }
+    if options.models.is_empty() {
+        options.models.push("smollm2".into());
+    }
+    if options.tables.is_empty() {
+        options.tables.extend([bench::Table::Decode, bench::Table::Prefill]);
     }
     bench::run(&options)
 }
