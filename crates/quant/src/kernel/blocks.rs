@@ -302,7 +302,7 @@ unsafe fn tile<V: Lanes, K: Kind, const NT: usize, const G: usize>(
         for (i, block) in blocks.clone().step_by(units.blocks).enumerate() {
             for (group, acc) in groups.iter().zip(&mut acc) {
                 let at = group.units.add(i * units.bytes);
-                unit::<V, K, NT>((at, ahead), units.sharing, block, blocks.end - block, x, acc);
+                unit::<V, K, NT, G>((at, ahead), units.sharing, block, blocks.end - block, x, acc);
             }
         }
         for (&Group { column, lane, lanes, .. }, acc) in groups.iter().zip(&acc) {
