@@ -68,7 +68,7 @@ impl Table {
         })
     }
 
-    /// What the columns before and after the programs are called.
+    /// Returns the titles of the columns before and after those of the programs.
     fn columns(self) -> (&'static str, &'static str) {
         match self {
             Self::Decode => ("decode | threads | tokens", "share of a plain read"),
@@ -78,11 +78,9 @@ impl Table {
     }
 }
 
-/// What is measured of a model: more tokens than that take longer and say no more.
+/// A model, and how many tokens its rows take: more would take longer and show the same.
 struct Subject {
     name: &'static str,
-    /// The folder and file of a model that `cargo xtask fixture` makes.
-    fixture: Option<&'static str>,
     /// Tokens that are decoded on all threads, and on one.
     decode: [u32; 2],
     prefill: &'static [u32],
@@ -90,32 +88,15 @@ struct Subject {
     beside: Option<[u32; 2]>,
 }
 
-const SMALL: Subject = Subject {
-    name: "smollm2",
-    fixture: None,
-    decode: [64, 32],
-    prefill: &[128, 512],
-    beside: Some([32, 16]),
-};
+const SMALL: Subject =
+    Subject { name: "smollm2", decode: [64, 32], prefill: &[128, 512], beside: Some([32, 16]) };
 
 const SUBJECTS: &[Subject] = &[
     SMALL,
     Subject { name: "gpt2-124m", beside: None, ..SMALL },
     Subject { name: "gemma3", ..SMALL },
-    Subject {
-        name: "qwen2-1.5b",
-        fixture: Some("qwen2-1.5b-q4_k_m.gguf"),
-        decode: [24, 12],
-        prefill: &[128, 512],
-        beside: Some([8, 4]),
-    },
-    Subject {
-        name: "llama-8b",
-        fixture: Some("llama-8b-q4_k_m.gguf"),
-        decode: [8, 6],
-        prefill: &[128],
-        beside: None,
-    },
+    Subject { name: "qwen2-1.5b", decode: [24, 12], prefill: &[128, 512], beside: Some([8, 4]) },
+    Subject { name: "llama-8b", decode: [8, 6], prefill: &[128], beside: None },
 ];
 
 /// A line of a table.
@@ -290,9 +271,9 @@ impl Drop for Busy {
 
 /// Name, path and what to measure of a fixture, of a model of the table, or of any path.
 fn model(name: &str, options: &Options) -> Result<(String, PathBuf, &'static Subject)> {
-    let subject = SUBJECTS.iter().find(|subject| subject.name == name);
-    if let Some((subject, file)) = subject.and_then(|subject| Some((subject, subject.fixture?))) {
-        let path = options.fixtures.join(file);
+    let subject = SUBJECTS.iter().find(|subject| subject.name == name).unwrap_or(&SUBJECTS[0]);
+    if let Some(decoder) = testkit::fixture::DECODERS.iter().find(|decoder| decoder.name == name) {
+        let path = decoder.quantised(&options.fixtures);
         if !path.is_file() {
             bail!(
                 "there is no {}\nhint: `cargo xtask fixture {name} DIR` makes it, `--fixtures DIR` names the folder",
@@ -301,7 +282,6 @@ fn model(name: &str, options: &Options) -> Result<(String, PathBuf, &'static Sub
         }
         return Ok((name.into(), path, subject));
     }
-    let subject = subject.unwrap_or(&SUBJECTS[0]);
     if testkit::TABLE.iter().any(|model| model.name == name) {
         let path = testkit::fetch(testkit::find(name)?, testkit::Check::Stamp)?;
         return Ok((name.into(), path, subject));

@@ -247,7 +247,7 @@ fn platforms_task(mut arguments: lexopt::Parser) -> Result<()> {
 /// The model in BF16, in a directory, and beside it its GGUF in Q4_K_M.
 fn decoder_fixture(decoder: &testkit::fixture::Decoder, dir: &Path) -> Result<()> {
     let program = workspace::build_weighbridge(workspace::Build::Release)?;
-    let (source, to) = (dir.join(decoder.name), dir.join(format!("{}-q4_k_m.gguf", decoder.name)));
+    let (source, to) = (dir.join(decoder.name), decoder.quantised(dir));
     let held = decoder.write(&source)?;
     println!("{}: {} tensors, {} bytes", source.display(), held.tensors, held.bytes);
     let mut convert = std::process::Command::new(program);

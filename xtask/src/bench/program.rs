@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-/// What a program is to do.
+/// A prompt to read or a text to decode, of so many tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Task {
     Prefill(u32),
@@ -21,15 +21,15 @@ impl Task {
     }
 }
 
-/// What it did.
+/// The result of one run.
 #[derive(Debug, PartialEq)]
 pub(super) struct Run {
     pub(super) tokens_per_second: f64,
-    /// What the machine allowed, where the program says so.
+    /// The limits that the program measured. `llama-bench` measures none.
     pub(super) ceiling: Option<Ceiling>,
 }
 
-/// What the machine allowed in the same run.
+/// The limits of the machine, and the shares of them that the run reached.
 #[derive(Debug, PartialEq)]
 pub(super) struct Ceiling {
     pub(super) read_bytes_per_second: f64,

@@ -246,7 +246,7 @@ pub(super) unsafe fn six_bit<V: Lanes, const NT: usize>(
     unsafe {
         let mut s = [V::splat_f(0.0); NT];
         if NT == 1 && V::KEEPS {
-            if unit.halves {
+            if unit.rolls_halves {
                 for half in rolled(2) {
                     six_bit_half::<V, NT>(unit, block, x, &mut s, half);
                 }
