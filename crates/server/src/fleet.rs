@@ -106,6 +106,12 @@ impl Entry {
         has_name(&self.offer.names, &untagged(&self.offer.names, name.to_owned()))
     }
 
+    /// The time that it stays in memory if nobody uses it, where models are taken out after `idle`.
+    pub(crate) fn stays(&self, idle: Option<Duration>) -> Option<Duration> {
+        let live = self.slot().live.clone()?;
+        Some(idle?.saturating_sub(if live.is_busy() { Duration::ZERO } else { live.used().elapsed() }))
+    }
+
     /// Its place.
     pub(crate) fn standing(&self) -> Standing {
         let slot = self.slot();

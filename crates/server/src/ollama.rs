@@ -4,6 +4,8 @@
 //!
 //! Source: <https://github.com/ollama/ollama/blob/v0.12.6/docs/api.md>; ollama-python 0.6.3, `ollama/_types.py`.
 
+mod models;
+
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -13,7 +15,6 @@ use axum::response::{IntoResponse, Response};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use weighbridge::Task;
 use weighbridge::embedder::Prompt;
 use weighbridge::engine::text::{Call, EncodeOptions, Message};
 
@@ -21,9 +22,7 @@ use crate::answer::{Answer, Pieces, Whole};
 use crate::asked::{Asked, Ready};
 use crate::embeddings::{Text, Vectors, shorten};
 use crate::fields::Fields;
-use crate::fleet::{Fleet, Standing};
-use crate::guard::body;
-use crate::host::{Host, now, own_names};
+use crate::host::{Host, now};
 use crate::prepare::{self, Common, reading, reading_conversation};
 use crate::refusal::Refusal;
 use crate::reply::{Reply, sent};
@@ -35,25 +34,11 @@ use crate::template::Template;
 use crate::tools::Tools;
 use crate::work::{Ending, Said, Sequence};
 
-/// The version of Ollama whose API this is: clients ask for it before they use a part of the API.
-const VERSION: &str = "0.12.6";
+pub(crate) use models::routes as of_all;
+use models::time;
+
 /// How the model is kept in memory is for the command line.
 const WITHOUT_EFFECT: &[&str] = &["keep_alive"];
-
-/// Routes of all models.
-pub(crate) fn of_all() -> Vec<Route<Fleet>> {
-    vec![
-        Route::get("/api/tags", "The models, for clients of Ollama's API", tags).gives::<Tags<'_>>(),
-        Route::get("/api/ps", "The models in memory, for clients of Ollama's API", ps)
-            .gives::<Processes<'_>>(),
-        Route::get("/api/version", "The version of Ollama whose API is followed", version).gives::<Version>(),
-        Route::post("/api/show", "The model, for clients of Ollama's API", show, |fields, _| {
-            asked_show(fields);
-        })
-        .gives::<Value>()
-        .fails::<Wrong>(),
-    ]
-}
 
 /// Routes of models of text.
 pub(crate) fn of_text() -> Vec<Route<Service>> {
@@ -110,155 +95,6 @@ struct Wrong {
 /// Checks the name of a model, which may have Ollama's usual tag.
 fn check(host: &Host, name: Option<String>) -> Result<(), Refusal> {
     name.map_or(Ok(()), |name| host.is_served(&host.untagged(name)))
-}
-
-async fn version() -> Json<Version> {
-    Json(Version { version: VERSION })
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
-struct Version {
-    version: &'static str,
-}
-
-async fn tags(State(fleet): State<Arc<Fleet>>) -> Response {
-    let known: Vec<_> = fleet.entries.iter().map(|entry| (entry, entry.known())).collect();
-    let models = known.iter().flat_map(|(entry, known)| {
-        let host = known.as_ref().map(|known| &*known.host);
-        own_names(&entry.offer.names).map(move |name| (name.as_str(), host))
-    });
-    let models = models.map(|(name, host)| Tag {
-        name,
-        model: name,
-        modified_at: time(fleet.shared.started),
-        size: host.map_or(0, |host| host.about.files.bytes),
-        digest: "",
-        details: host.map(details).unwrap_or_default(),
-    });
-    Json(Tags { models: models.collect() }).into_response()
-}
-
-/// The models that are in memory.
-async fn ps(State(fleet): State<Arc<Fleet>>) -> Response {
-    let loaded = fleet.entries.iter().filter(|entry| entry.standing() == Standing::Loaded);
-    let known: Vec<_> = loaded.filter_map(|entry| Some((entry.name(), entry.known()?))).collect();
-    let models = known.iter().map(|(name, known)| Running {
-        name,
-        model: name,
-        size: known.bytes,
-        size_vram: 0,
-        digest: "",
-        details: details(&known.host),
-    });
-    Json(Processes { models: models.collect() }).into_response()
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
-struct Processes<'a> {
-    models: Vec<Running<'a>>,
-}
-
-/// A model in memory.
-#[derive(Debug, Serialize, JsonSchema)]
-struct Running<'a> {
-    name: &'a str,
-    model: &'a str,
-    /// Bytes in memory.
-    size: u64,
-    /// Bytes of them on a GPU.
-    size_vram: u64,
-    /// Always empty: files are not hashed.
-    digest: &'static str,
-    details: Details,
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
-struct Tags<'a> {
-    models: Vec<Tag<'a>>,
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
-struct Tag<'a> {
-    name: &'a str,
-    model: &'a str,
-    /// When the server started.
-    modified_at: String,
-    /// Bytes.
-    size: u64,
-    /// Always empty: files are not hashed.
-    digest: &'static str,
-    details: Details,
-}
-
-/// Empty until the model was loaded.
-#[derive(Debug, Default, Serialize, JsonSchema)]
-struct Details {
-    parent_model: &'static str,
-    format: String,
-    family: &'static str,
-    families: Vec<&'static str>,
-    parameter_size: String,
-    quantization_level: String,
-}
-
-fn details(host: &Host) -> Details {
-    let about = &host.about;
-    let files = &about.files;
-    let parameters = match files.parameters {
-        n if n >= 1_000_000_000 => format!("{:.1}B", n as f64 / 1e9),
-        n => format!("{:.1}M", n as f64 / 1e6),
-    };
-    let bits = files.bytes as f64 * 8.0 / files.parameters.max(1) as f64;
-    Details {
-        parent_model: "",
-        format: files.format.clone(),
-        family: about.family,
-        families: vec![about.family],
-        parameter_size: parameters,
-        quantization_level: format!("{bits:.1} bits"),
-    }
-}
-
-/// Reads the name of a model.
-fn asked_show(fields: &mut Fields) -> Option<String> {
-    // Nothing more is known of it here.
-    fields.without_effect(&["verbose", "system", "template", "options"]);
-    // Its old name.
-    let old = fields.text("name");
-    fields.text("model").or(old)
-}
-
-async fn show(State(fleet): State<Arc<Fleet>>, request: Request) -> Result<Response, Refused> {
-    let mut fields = Fields::of_body(&body(&fleet.shared, request).await?)?;
-    let name = asked_show(&mut fields);
-    fields.end()?;
-    let entry = match name {
-        Some(name) => fleet.find(None, &name)?,
-        None => fleet.entries.first().ok_or_else(|| Refusal::failed("there is no model"))?,
-    };
-    let host = match entry.known() {
-        Some(known) => known.host,
-        // Only loading tells.
-        None => Arc::clone(&fleet.held(entry).await?.0.host),
-    };
-    let about = &host.about;
-    let capabilities = match about.task {
-        Task::Text if about.has_tools => &["completion", "tools"][..],
-        Task::Text => &["completion"],
-        Task::Vectors => &["embedding"],
-        Task::Scores | Task::Speech => &[],
-    };
-    let family = about.family;
-    let mut info = json!({"general.architecture": family, "general.parameter_count": about.files.parameters});
-    info[format!("{family}.context_length")] = json!(about.trained);
-    if let Some(width) = about.width {
-        info[format!("{family}.embedding_length")] = json!(width);
-    }
-    Ok(Json(json!({
-        "modelfile": "", "parameters": "", "template": "", "details": details(&host), "model_info": info,
-        "capabilities": capabilities, "modified_at": time(host.started),
-    }))
-    .into_response())
 }
 
 /// Reads a request for an answer to a conversation.
@@ -326,9 +162,9 @@ fn thinking(fields: &mut Fields, service: &Service) -> Map<String, Value> {
     let think = match fields.value("think") {
         None => return Map::new(),
         Some(Value::Bool(think)) => think,
-        Some(Value::String(how)) if ["low", "medium", "high"].contains(&how.as_str()) => true,
+        Some(Value::String(how)) if ["low", "medium", "high", "max"].contains(&how.as_str()) => true,
         Some(_) => {
-            fields.problem("think", "wanted true, false, `low`, `medium` or `high`");
+            fields.problem("think", "wanted true, false, `low`, `medium`, `high` or `max`");
             return Map::new();
         }
     };
@@ -588,31 +424,4 @@ struct Embedded<'a> {
     total_duration: u64,
     load_duration: u64,
     prompt_eval_count: usize,
-}
-
-/// A time as RFC 3339 has it, of seconds since 1970.
-///
-/// Source: <https://howardhinnant.github.io/date_algorithms.html#civil_from_days>.
-fn time(seconds: u64) -> String {
-    let (days, second) = (seconds / 86_400 + 719_468, seconds % 86_400);
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let (day, month) = (day - (153 * month + 2) / 5 + 1, if month < 10 { month + 3 } else { month - 9 });
-    let year = year + era * 400 + u64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_those_of_the_calendar() {
-        assert_eq!(time(0), "1970-01-01T00:00:00Z");
-        assert_eq!(time(951_782_399), "2000-02-28T23:59:59Z");
-        assert_eq!(time(951_782_400), "2000-02-29T00:00:00Z");
-        assert_eq!(time(1_764_167_471), "2025-11-26T14:31:11Z");
-    }
 }

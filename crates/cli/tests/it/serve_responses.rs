@@ -140,6 +140,14 @@ fn ollamas_clients_have_the_same_answers_in_lines() {
         tag["model"] == "m" && tag["size"].as_u64() > Some(90_000_000) && tag["details"]["family"] == "llama",
         "{tag}"
     );
+    // `ollama list` and `ollama ps` print the first twelve digits of a digest, and when the model leaves memory.
+    let running = &get("/api/ps")["models"][0];
+    for model in [tag, running] {
+        let digest = model["digest"].as_str().unwrap();
+        assert!(digest.len() == 64 && digest == tag["digest"], "{model}");
+    }
+    assert!(running["expires_at"].as_str() > Some("2100") && running["context_length"].is_u64(), "{running}");
+    assert_eq!(tag["capabilities"], json!(["completion"]));
     assert!(get("/api/version")["version"].is_string());
     let (_, shown) = server.post("/api/show", &json!({"model": "m"}));
     assert_eq!(
