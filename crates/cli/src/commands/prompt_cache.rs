@@ -60,6 +60,14 @@ impl PromptCache<'_> {
         !self.is_there
     }
 
+    /// Says why no file appears for a prompt of one token: the last token has to run each time, to have logits.
+    pub(super) fn say_nothing_is_kept(&self) {
+        note(&format!(
+            "`{}` is not written: all but the last token of a prompt is kept",
+            self.path.display()
+        ));
+    }
+
     /// Keeps what the session of `runtime` has of `tokens`, which it has run.
     pub(super) fn save(&self, runtime: &Runtime, tokens: &[u32]) -> Result<(), Failure> {
         let saved = runtime.session().save(tokens, self.path);

@@ -437,6 +437,8 @@ impl Session<'_> {
             begun.ran = first.len();
             // The answer comes, and then the error.
             self.unsaved = file.save(&self.runtime, first).err();
+        } else if file.is_new() {
+            file.say_nothing_is_kept();
         }
         self.aside = began.elapsed().as_secs_f64() - begun.seconds;
         self.cached.extend_from_slice(&tokens[..restored + begun.ran]);

@@ -245,6 +245,18 @@ fn a_prompt_is_run_once_and_kept_in_a_file() {
     error: `prompt`: it is of another form of keys and values: wanted int8, found f16
     hint: a saved session is of one model, prepared in one way: run its text again, and save that to another file
     exit code 1");
+    let whole = std::fs::read(&file).unwrap();
+    std::fs::write(dir.path().join("cut"), &whole[..whole.len() / 2]).unwrap();
+    assert_snapshot!(said(&["--prompt-cache", path(&dir.path().join("cut"))]), @"
+    error: `cut`: it is damaged: the file is cut short: 12668 of 25336 bytes are missing, 3 of 4 tensors are incomplete, the first is `layers.0.pages` (at byte 12668)
+    hint: if a session was saved to it, run its text again, and save that to another file
+    exit code 1");
+    // Nothing of a prompt of one token is kept, and a note says so.
+    let unkept = dir.path().join("unkept");
+    let output = weighbridge(["run", path(&tiny), "--ids", "1", "-n", "1", "--prompt-cache", path(&unkept)]);
+    assert!(output.status.success() && !unkept.exists());
+    let noted = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(noted.contains("is not written: all but the last token of a prompt is kept"), "{noted}");
     let nowhere = dir.path().join("nowhere").join("prompt");
     assert_snapshot!(said(&["--prompt-cache", path(&nowhere)]), @"
     error: there is no directory `nowhere`

@@ -44,7 +44,9 @@ impl SavedProblem {
             SavedProblem::Differs { .. } => {
                 "a saved session is of one model, prepared in one way: run its text again, and save that to another file"
             }
-            SavedProblem::Damaged { .. } => "remove the file, run its text again, and save that",
+            SavedProblem::Damaged { .. } => {
+                "if a session was saved to it, run its text again, and save that to another file"
+            }
         }
     }
 }

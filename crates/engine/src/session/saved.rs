@@ -144,11 +144,16 @@ impl Snapshot {
     /// # Errors
     /// [`Error::Saved`] with all that is wrong: if the file is of another model or a session that differs otherwise, or is not what was written.
     pub fn open(path: &Path, session: &Session) -> Result<(Snapshot, Vec<u32>), Error> {
-        let file = checkpoint::open(path).map_err(|error| match error {
-            checkpoint::Error::Unsupported(_) => {
-                Error::Saved { path: path.display().to_string(), problems: vec![SavedProblem::NotSaved] }
-            }
-            other => other.into(),
+        let file = checkpoint::open(path).map_err(|error| {
+            let problem = match &error {
+                checkpoint::Error::Unsupported(_) => SavedProblem::NotSaved,
+                checkpoint::Error::Malformed(report) => {
+                    let problems = report.problems.iter().map(ToString::to_string);
+                    SavedProblem::Damaged { what: problems.collect::<Vec<_>>().join("; ") }
+                }
+                _ => return error.into(),
+            };
+            Error::Saved { path: path.display().to_string(), problems: vec![problem] }
         })?;
         let mut reader = Reader { file: &file, digests: Digests::default() };
         let said = reader.said()?;
