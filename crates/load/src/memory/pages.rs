@@ -6,28 +6,38 @@
 //! to know beforehand.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::sizes::PAGE;
 
 /// A huge page that comes in this time is not worth improving on: 4 GB/s.
 const GOOD: Duration = Duration::from_micros(500);
-/// Blocks between two tries of what was slower.
+/// Blocks between two tries of what was slower, for each block's time that a try takes: tries take a 64th of the time.
 const AGAIN: usize = 64;
-/// Bytes of a small page.
+/// Bytes of the smallest page of any system.
 const SMALL: usize = 4 << 10;
+
+/// Nobody has used any of the block.
+const NEW: u8 = 0;
+/// A thread has begun to use it. Its pages are huge, or nobody knows yet.
+const BEGUN: u8 = 1;
+/// Its pages are small.
+const SMALL_PAGES: u8 = 2;
 
 /// Makes memory ready, block by block, and learns on the way.
 pub(crate) struct Pages {
     /// The whole blocks, by address.
     range: Range<usize>,
-    /// For each block, whether a thread has begun to use it.
-    begun: Vec<AtomicBool>,
+    /// For each block [`NEW`], [`BEGUN`] or [`SMALL_PAGES`].
+    blocks: Vec<AtomicU8>,
     /// Nanoseconds that a block took lately, in huge pages and in small ones; 0 if none was tried.
     huge: AtomicU64,
     small: AtomicU64,
-    blocks: AtomicUsize,
+    /// Blocks that were begun.
+    begun: AtomicUsize,
+    /// Whether the system was told to give small pages: all blocks but those of a try. To tell it waits for every other thread that gets memory.
+    prefers_small: AtomicBool,
     /// Of all threads together.
     nanoseconds: AtomicU64,
 }
@@ -38,17 +48,27 @@ enum PageSize {
     Small,
 }
 
+/// The pages to use.
+#[derive(Debug, PartialEq, Eq)]
+struct Choice {
+    faster: PageSize,
+    /// The others, if it is worth it to try them again, in one of `every` blocks.
+    slower: Option<PageSize>,
+    every: usize,
+}
+
 impl Pages {
     /// Watches `memory`, which was never used.
     pub(crate) fn new(memory: &[u8]) -> Pages {
         let range = memory.as_ptr_range();
         let range = range.start.addr().next_multiple_of(PAGE)..range.end.addr() / PAGE * PAGE;
         Pages {
-            begun: (0..range.len() / PAGE).map(|_| AtomicBool::new(false)).collect(),
+            blocks: (0..range.len() / PAGE).map(|_| AtomicU8::new(NEW)).collect(),
             range,
             huge: AtomicU64::new(0),
             small: AtomicU64::new(0),
-            blocks: AtomicUsize::new(0),
+            begun: AtomicUsize::new(0),
+            prefers_small: AtomicBool::new(false),
             nanoseconds: AtomicU64::new(0),
         }
     }
@@ -61,25 +81,32 @@ impl Pages {
             let at = rest.as_ptr().expose_provenance();
             let (part, after) = rest.split_at_mut((PAGE - at % PAGE).min(rest.len()));
             rest = after;
-            let first = self.range.contains(&at)
-                && self
-                    .begun
-                    .get((at - self.range.start) / PAGE)
-                    .is_some_and(|b| !b.swap(true, Ordering::Relaxed));
-            if !first {
-                continue;
-            }
-            let kind = self.choose(self.blocks.fetch_add(1, Ordering::Relaxed));
-            // It may wait for a page that another thread is getting.
-            let block = at / PAGE * PAGE;
-            advise(block..block + PAGE, kind);
+            let index = self.range.contains(&at).then(|| (at - self.range.start) / PAGE);
+            let Some(state) = index.and_then(|index| self.blocks.get(index)) else { continue };
+            let begins = state.compare_exchange(NEW, BEGUN, Ordering::Relaxed, Ordering::Relaxed);
+            let kind = match begins {
+                Ok(_) => {
+                    let kind = self.get(at / PAGE * PAGE);
+                    if kind == PageSize::Small {
+                        state.store(SMALL_PAGES, Ordering::Relaxed);
+                    }
+                    kind
+                }
+                Err(SMALL_PAGES) => PageSize::Small,
+                // The first of its threads gets the huge page.
+                Err(_) => continue,
+            };
             let started = Instant::now();
-            touch(part, kind);
+            match kind {
+                PageSize::Huge => touch(part, PAGE),
+                PageSize::Small if populate(part) => {}
+                PageSize::Small => touch(part, SMALL),
+            }
             let took = started.elapsed();
             self.nanoseconds.fetch_add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
             match kind {
                 PageSize::Huge => self.learn(kind, took),
-                // The rest of the block comes as it is used. Few pages say little.
+                // Few pages say little.
                 PageSize::Small if part.len() >= PAGE / 8 => {
                     self.learn(kind, took.mul_f64(PAGE as f64 / part.len() as f64));
                 }
@@ -98,15 +125,36 @@ impl Pages {
         self.nanoseconds.load(Ordering::Relaxed) as f64 / 1e9
     }
 
-    fn choose(&self, block: usize) -> PageSize {
-        let (huge, small) = (self.huge.load(Ordering::Relaxed), self.small.load(Ordering::Relaxed));
-        if u128::from(huge) <= GOOD.as_nanos() {
-            return PageSize::Huge;
+    /// Chooses the pages of the block at address `block`, and tells the system.
+    fn get(&self, block: usize) -> PageSize {
+        let Choice { faster, slower, every } = self.choose();
+        let begun = self.begun.fetch_add(1, Ordering::Relaxed);
+        if let Some(slower) = slower.filter(|_| begun.is_multiple_of(every)) {
+            advise(block..block + PAGE, slower);
+            return slower;
         }
-        // A page size that was never tried has time 0.
-        let (faster, slower) =
-            if huge < small { (PageSize::Huge, PageSize::Small) } else { (PageSize::Small, PageSize::Huge) };
-        if small > 0 && block.is_multiple_of(AGAIN) { slower } else { faster }
+        let is_small = faster == PageSize::Small;
+        if self.prefers_small.swap(is_small, Ordering::Relaxed) != is_small {
+            advise(self.range.clone(), faster);
+        }
+        faster
+    }
+
+    fn choose(&self) -> Choice {
+        let (huge, small) = (self.huge.load(Ordering::Relaxed), self.small.load(Ordering::Relaxed));
+        let (faster, slower) = match () {
+            () if u128::from(huge) <= GOOD.as_nanos() => (PageSize::Huge, None),
+            // A page size that was never tried has time 0.
+            () if small == 0 => (PageSize::Small, None),
+            () if huge < small => (PageSize::Huge, Some(PageSize::Small)),
+            () => (PageSize::Small, Some(PageSize::Huge)),
+        };
+        let times = huge.max(small) / huge.min(small).max(1);
+        Choice {
+            faster,
+            slower,
+            every: AGAIN.saturating_mul(usize::try_from(times).unwrap_or(usize::MAX).max(1)),
+        }
     }
 
     fn learn(&self, kind: PageSize, took: Duration) {
@@ -138,9 +186,28 @@ fn advise(blocks: Range<usize>, kind: PageSize) {
     let _ = (blocks, kind);
 }
 
-/// Writes a zero to every page, so that the system provides it. The page holds zeros already.
-fn touch(bytes: &mut [u8], kind: PageSize) {
-    let step = if kind == PageSize::Small { SMALL } else { PAGE };
+/// Has the system provide all pages of `bytes` at once, which takes about two thirds of the time of a fault for each. Returns false if it cannot:
+/// Linux does since 5.14.
+fn populate(bytes: &mut [u8]) -> bool {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::mm::{Advice, madvise};
+        let page = rustix::param::page_size();
+        let Range { start, end } = bytes.as_mut_ptr_range();
+        let start = start.map_addr(|start| start / page * page);
+        let len = end.addr().next_multiple_of(page) - start.addr();
+        // SAFETY: `bytes` are part of an allocation of whole pages that outlives this, and no page changes what is in it.
+        unsafe { madvise(start.cast(), len, Advice::LinuxPopulateWrite) }.is_ok()
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = bytes;
+        false
+    }
+}
+
+/// Writes a zero to every page of `step` bytes, so that the system provides it. The page holds zeros already.
+fn touch(bytes: &mut [u8], step: usize) {
     for page in bytes.chunks_mut(step) {
         page[0] = 0;
         std::hint::black_box(&mut *page);
@@ -163,32 +230,39 @@ mod tests {
 
     #[test]
     fn huge_pages_that_come_fast_are_never_left() {
-        assert!((0..100).all(|block| taught(0, 0).choose(block) == PageSize::Huge));
-        assert!((0..100).all(|block| taught(450, 0).choose(block) == PageSize::Huge));
-        assert!((0..100).all(|block| taught(450, 100).choose(block) == PageSize::Huge));
+        for pages in [taught(0, 0), taught(450, 0), taught(450, 100)] {
+            let Choice { faster, slower, .. } = pages.choose();
+            assert_eq!((faster, slower), (PageSize::Huge, None));
+        }
     }
 
     #[test]
     fn slow_ones_are_compared_and_the_comparison_is_made_again() {
-        let pages = taught(5000, 0);
-        assert_eq!(pages.choose(1), PageSize::Small);
-        for (pages, mostly) in [(taught(5000, 1000), PageSize::Small), (taught(1000, 5000), PageSize::Huge)] {
-            let others = (0..10 * AGAIN).filter(|block| pages.choose(*block) != mostly).count();
-            assert_eq!(others, 10);
+        use PageSize::{Huge, Small};
+        assert_eq!(taught(5000, 0).choose().faster, Small);
+        let memory = memmap2::MmapMut::map_anon(PAGE * (10 * AGAIN + 1)).unwrap();
+        for (huge, small, mostly, tries) in
+            [(5000, 1000, Small, 2), (1000, 1000, Small, 10), (1000, 5000, Huge, 2)]
+        {
+            let pages = Pages::new(&memory);
+            pages.learn(Huge, Duration::from_micros(huge));
+            pages.learn(Small, Duration::from_micros(small));
+            let block = |block: &usize| pages.get(pages.range.start + block * PAGE) != mostly;
+            assert_eq!((0..10 * AGAIN).filter(block).count(), tries);
         }
         // The system has changed its mind: a few blocks later so have we.
         let pages = taught(5000, 1000);
         for _ in 0..8 {
-            pages.learn(PageSize::Huge, Duration::from_micros(300));
+            pages.learn(Huge, Duration::from_micros(300));
         }
-        assert_eq!(pages.choose(1), PageSize::Huge);
+        assert_eq!(pages.choose().faster, Huge);
     }
 
     #[test]
     fn memory_is_made_ready_whatever_its_ends_are_and_what_is_written_stays() {
         let mut memory = memmap2::MmapMut::map_anon(3 * PAGE + 12345).unwrap();
         let pages = Pages::new(&memory);
-        let blocks = pages.begun.len();
+        let blocks = pages.blocks.len();
         assert!((2..=3).contains(&blocks));
         for (i, part) in memory.chunks_mut(PAGE / 3).enumerate() {
             pages.ready(part);
@@ -200,8 +274,8 @@ mod tests {
                 .enumerate()
                 .all(|(i, part)| part.iter().all(|b| usize::from(*b) == i + 1))
         );
-        assert!(pages.begun.iter().all(|begun| begun.load(Ordering::Relaxed)));
-        assert_eq!(pages.blocks.load(Ordering::Relaxed), blocks);
+        assert!(pages.blocks.iter().all(|block| block.load(Ordering::Relaxed) != NEW));
+        assert_eq!(pages.begun.load(Ordering::Relaxed), blocks);
         assert!(pages.seconds() > 0.0);
         pages.settle();
         assert_eq!(memory[PAGE / 3], 2);
