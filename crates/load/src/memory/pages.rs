@@ -127,8 +127,13 @@ impl Pages {
 
     /// Chooses the pages of the block at address `block`, and tells the system.
     fn get(&self, block: usize) -> PageSize {
-        let Choice { faster, slower, every } = self.choose();
         let begun = self.begun.fetch_add(1, Ordering::Relaxed);
+        if begun > 0 && self.huge.load(Ordering::Relaxed) == 0 {
+            // The first block is a huge page, and its thread is finding out what they cost.
+            advise(block..block + PAGE, PageSize::Small);
+            return PageSize::Small;
+        }
+        let Choice { faster, slower, every } = self.choose();
         if let Some(slower) = slower.filter(|_| begun.is_multiple_of(every)) {
             advise(block..block + PAGE, slower);
             return slower;
@@ -240,6 +245,8 @@ mod tests {
     fn slow_ones_are_compared_and_the_comparison_is_made_again() {
         use PageSize::{Huge, Small};
         assert_eq!(taught(5000, 0).choose().faster, Small);
+        let unknown = Pages::new(&[]);
+        assert_eq!([0, 0].map(|block| unknown.get(block)), [Huge, Small]);
         let memory = memmap2::MmapMut::map_anon(PAGE * (10 * AGAIN + 1)).unwrap();
         for (huge, small, mostly, tries) in
             [(5000, 1000, Small, 2), (1000, 1000, Small, 10), (1000, 5000, Huge, 2)]
