@@ -25,7 +25,7 @@ use crate::routes::Route;
 /// The version of Ollama whose API this is: clients ask for it before they use a part of the API.
 const VERSION: &str = "0.12.6";
 /// Clients show more than twenty years from now as "forever".
-const FOREVER: Duration = Duration::from_secs(100 * 365 * 86_400);
+const FOREVER: Duration = Duration::from_hours(100 * 365 * 24);
 
 /// Routes of all models.
 pub(crate) fn routes() -> Vec<Route<Fleet>> {
