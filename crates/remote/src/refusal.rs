@@ -3,6 +3,8 @@
 use std::io;
 use std::time::Duration;
 
+use object_store::client::{HttpError, HttpErrorKind};
+
 /// The error of a file of which the server has another version than was opened.
 pub(crate) fn changed() -> io::Error {
     io::Error::other("the server has another version of it than was opened")
@@ -66,21 +68,40 @@ pub(crate) async fn again<T>(
 /// How many answers after each other may break off.
 const MOST_BREAKS: u32 = 6;
 
-/// True if an answer broke off. A request that failed, or was refused, has been made again already, and its error says so.
+/// True if an answer broke off. A request that failed, or was refused, has been made again already, and its error says so; so does the error of an
+/// answer that is read before it is handed on, which nobody has asked for again.
 fn broke_off(error: &object_store::Error) -> bool {
-    let mut inner: Option<&dyn std::error::Error> = Some(error);
+    let (mut inner, mut was_asked_again): (Option<&dyn std::error::Error>, _) = (Some(error), false);
     while let Some(error) = inner {
-        if error.to_string().starts_with("Error performing") {
-            return false;
+        let http = error.downcast_ref::<HttpError>();
+        if http.is_some_and(|http| http.kind() == HttpErrorKind::Decode) {
+            return true;
         }
+        was_asked_again |= error.to_string().starts_with("Error performing");
         inner = error.source();
     }
-    true
+    !was_asked_again
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The error of a request, as `object_store` has it around that of HTTP.
+    #[derive(Debug)]
+    struct Performing(HttpError);
+
+    impl std::fmt::Display for Performing {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("Error performing POST http://x in 1s")
+        }
+    }
+
+    impl std::error::Error for Performing {
+        fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+            Some(&self.0)
+        }
+    }
 
     #[test]
     fn a_request_that_failed_is_not_made_again_here() {
@@ -90,5 +111,11 @@ mod tests {
         };
         assert!(!broke_off(&of("Error performing GET http://x in 1s, after 8 retries - Connection refused")));
         assert!(broke_off(&of("error decoding response body")));
+        let while_read = |kind| {
+            let source = HttpError::new(kind, io::Error::other("end of file before message length reached"));
+            let source = Performing(source).into();
+            broke_off(&object_store::Error::Generic { store: "S3", source })
+        };
+        assert!(while_read(HttpErrorKind::Decode) && !while_read(HttpErrorKind::Interrupted));
     }
 }
