@@ -11,7 +11,7 @@ what weighbridge writes to the disk. Then:
 - killed (kill -9) at a random moment, ten times: the next command goes on, and the bytes are the same;
 - two commands for one result at once: the later has it, the bytes are right;
 - an object that is there is refused, and replaced with `--force`; with it go the shards that the new result does not have;
-- nothing is left: no upload in parts, no journal;
+- nothing is left: no upload in parts, no journal (but for an upload without parts if the answer that began it broke off);
 - memory: a result of any length takes no more than was foreseen.
 
 Needs: moto[server], boto3, azure-storage-blob.
@@ -223,8 +223,10 @@ def wanted(name, options):
 class Store:
     """A bucket, as its own client sees it."""
 
-    def __init__(self, scheme, environment, list_, uploads, clear):
+    def __init__(self, scheme, environment, list_, uploads, clear, breaks=False):
         self.scheme, self.environment, self.list, self.uploads, self.clear = scheme, environment, list_, uploads, clear
+        # Whether answers break off.
+        self.breaks = breaks
 
     def url(self, name):
         return f"{self.scheme}://models/{name.replace(' ', '%20')}"
@@ -232,7 +234,8 @@ class Store:
     def clean(self, expected, title):
         found = self.list()
         assert found == expected, (title, sorted(found), sorted(expected))
-        left = self.uploads()
+        # An upload of which nobody learned, since the answer that began it broke off, has no parts.
+        left = [key for key, parts in self.uploads() if parts or not self.breaks]
         assert not left, (title, left)
 
     def all(self, title, quick=False):
@@ -341,7 +344,9 @@ def moto():
         return {key: digest(client.get_object(Bucket="models", Key=key)["Body"].read()) for key in names()}
 
     def uploads():
-        return [u["Key"] for u in client.list_multipart_uploads(Bucket="models").get("Uploads", [])]
+        begun = client.list_multipart_uploads(Bucket="models").get("Uploads", [])
+        parts = lambda u: client.list_parts(Bucket="models", Key=u["Key"], UploadId=u["UploadId"]).get("Parts", [])
+        return [(u["Key"], len(parts(u))) for u in begun]
 
     def clear():
         for key in names():
@@ -364,7 +369,7 @@ def s3():
         store = Store("s3", environment, list_, uploads, clear)
         store.all("s3")
         through, broken = proxy(at)
-        slow = Store("s3", {**environment, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{through}"}, list_, uploads, clear)
+        slow = Store("s3", {**environment, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{through}"}, list_, uploads, clear, breaks=True)
         slow.all("s3, 20 ms, broken connections")
         print(f"s3: {broken[0]} answers were broken off")
         store.kills()

@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use object_store::{BackoffConfig, ClientOptions, RetryConfig};
 
+/// How often a request that fails is made again.
+pub(crate) const MOST_RETRIES: usize = 8;
+
 /// What requests are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Calls {
@@ -32,7 +35,7 @@ impl Calls {
                 max_backoff: Duration::from_secs(10),
                 base: 2.0,
             },
-            max_retries: 8,
+            max_retries: MOST_RETRIES,
             retry_timeout: match self {
                 Calls::Read => Duration::from_mins(2),
                 Calls::Write => Duration::from_mins(12),

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use object_store::client::{HttpError, HttpErrorKind};
 
+use crate::client::MOST_RETRIES;
+
 /// The error of a file of which the server has another version than was opened.
 pub(crate) fn changed() -> io::Error {
     io::Error::other("the server has another version of it than was opened")
@@ -68,19 +70,19 @@ pub(crate) async fn again<T>(
 /// How many answers after each other may break off.
 const MOST_BREAKS: u32 = 6;
 
-/// True if an answer broke off. A request that failed, or was refused, has been made again already, and its error says so; so does the error of an
-/// answer that is read before it is handed on, which nobody has asked for again.
+/// True if an answer broke off. A request that failed has been made again already, and its error says so, as one that was refused does. So does the
+/// error of an answer that breaks off while `object_store` reads it, for which no request is made again.
 fn broke_off(error: &object_store::Error) -> bool {
-    let (mut inner, mut was_asked_again): (Option<&dyn std::error::Error>, _) = (Some(error), false);
+    let (mut inner, mut request, mut interrupted): (Option<&dyn std::error::Error>, _, _) =
+        (Some(error), None, false);
     while let Some(error) = inner {
         let http = error.downcast_ref::<HttpError>();
-        if http.is_some_and(|http| http.kind() == HttpErrorKind::Decode) {
-            return true;
-        }
-        was_asked_again |= error.to_string().starts_with("Error performing");
+        interrupted |= http.is_some_and(|http| http.kind() == HttpErrorKind::Interrupted);
+        request =
+            request.or_else(|| Some(error.to_string()).filter(|text| text.starts_with("Error performing")));
         inner = error.source();
     }
-    !was_asked_again
+    request.is_none_or(|request| interrupted && !request.contains(&format!("after {MOST_RETRIES} retries")))
 }
 
 #[cfg(test)]
@@ -89,17 +91,20 @@ mod tests {
 
     /// The error of a request, as `object_store` has it around that of HTTP.
     #[derive(Debug)]
-    struct Performing(HttpError);
+    struct Performing {
+        retries: usize,
+        source: HttpError,
+    }
 
     impl std::fmt::Display for Performing {
         fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            f.write_str("Error performing POST http://x in 1s")
+            write!(f, "Error performing POST http://x in 1s, after {} retries", self.retries)
         }
     }
 
     impl std::error::Error for Performing {
         fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-            Some(&self.0)
+            Some(&self.source)
         }
     }
 
@@ -111,11 +116,12 @@ mod tests {
         };
         assert!(!broke_off(&of("Error performing GET http://x in 1s, after 8 retries - Connection refused")));
         assert!(broke_off(&of("error decoding response body")));
-        let while_read = |kind| {
+        let while_read = |kind, retries| {
             let source = HttpError::new(kind, io::Error::other("end of file before message length reached"));
-            let source = Performing(source).into();
+            let source = Performing { retries, source }.into();
             broke_off(&object_store::Error::Generic { store: "S3", source })
         };
-        assert!(while_read(HttpErrorKind::Decode) && !while_read(HttpErrorKind::Interrupted));
+        assert!(while_read(HttpErrorKind::Interrupted, 0) && while_read(HttpErrorKind::Interrupted, 7));
+        assert!(!while_read(HttpErrorKind::Interrupted, 8) && !while_read(HttpErrorKind::Connect, 0));
     }
 }
