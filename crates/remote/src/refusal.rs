@@ -70,8 +70,8 @@ pub(crate) async fn again<T>(
 /// How many answers after each other may break off.
 const MOST_BREAKS: u32 = 6;
 
-/// True if an answer broke off. A request that failed has been made again already, and its error says so, as one that was refused does. So does the
-/// error of an answer that breaks off while `object_store` reads it, for which no request is made again.
+/// Returns true if an answer broke off and nobody has asked again. `object_store` repeats requests that fail, but not those whose answer breaks
+/// off while it reads the body. Both errors begin with "Error performing": the first kind says how often it was repeated.
 fn broke_off(error: &object_store::Error) -> bool {
     let (mut inner, mut request, mut interrupted): (Option<&dyn std::error::Error>, _, _) =
         (Some(error), None, false);

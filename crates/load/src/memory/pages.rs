@@ -13,7 +13,8 @@ use crate::sizes::PAGE;
 
 /// A huge page that comes in this time is not worth improving on: 4 GB/s.
 const GOOD: Duration = Duration::from_micros(500);
-/// Blocks between two tries of what was slower, for each block's time that a try takes: tries take a 64th of the time.
+/// Blocks between two tries of the slower pages. A try that takes the time of several blocks waits as many times longer, so
+/// that tries take a 64th of the time.
 const AGAIN: usize = 64;
 /// Bytes of the smallest page of any system.
 const SMALL: usize = 4 << 10;
@@ -36,7 +37,8 @@ pub(crate) struct Pages {
     small: AtomicU64,
     /// Blocks that were begun.
     begun: AtomicUsize,
-    /// Whether the system was told to give small pages: all blocks but those of a try. To tell it waits for every other thread that gets memory.
+    /// Whether the system was last advised to use small pages. Advice waits for all threads that are getting memory, so
+    /// it is given once for all blocks.
     prefers_small: AtomicBool,
     /// Of all threads together.
     nanoseconds: AtomicU64,
@@ -191,8 +193,8 @@ fn advise(blocks: Range<usize>, kind: PageSize) {
     let _ = (blocks, kind);
 }
 
-/// Has the system provide all pages of `bytes` at once, which takes about two thirds of the time of a fault for each. Returns false if it cannot:
-/// Linux does since 5.14.
+/// Gets all pages of `bytes` from the system in one call, in about two thirds of the time that a fault for each page takes.
+/// Returns false if the system cannot: Linux can since 5.14.
 fn populate(bytes: &mut [u8]) -> bool {
     #[cfg(target_os = "linux")]
     {
@@ -201,7 +203,7 @@ fn populate(bytes: &mut [u8]) -> bool {
         let Range { start, end } = bytes.as_mut_ptr_range();
         let start = start.map_addr(|start| start / page * page);
         let len = end.addr().next_multiple_of(page) - start.addr();
-        // SAFETY: `bytes` are part of an allocation of whole pages that outlives this, and no page changes what is in it.
+        // SAFETY: `bytes` are part of an allocation of whole pages that outlives this, and the call changes no byte.
         unsafe { madvise(start.cast(), len, Advice::LinuxPopulateWrite) }.is_ok()
     }
     #[cfg(not(target_os = "linux"))]

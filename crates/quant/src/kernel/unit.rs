@@ -78,8 +78,8 @@ struct Unit<V> {
     ahead: usize,
     /// Whether to ask for memory: a constant wherever this is inlined.
     ask: bool,
-    /// Whether a [`rolled`] loop takes the two halves of a block of six bits; a constant, too. With two places and 32 registers,
-    /// code without the loop is 4 to 7 % faster: measured on Emerald Rapids.
+    /// Whether the two halves of a block of six bits run in a [`rolled`] loop: a constant, too. The loop costs 4 to 7 % with
+    /// two places and 32 registers, measured on Emerald Rapids.
     rolls_halves: bool,
     lanes: std::marker::PhantomData<V>,
 }
